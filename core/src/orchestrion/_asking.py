@@ -14,6 +14,7 @@ from orchestrion._engine.checks import text_problem, why_empty
 from orchestrion._errors import UsageError
 from orchestrion._guards import place_of
 from orchestrion._keys import Key
+from orchestrion._observers import EpisodeObservers
 from orchestrion._records import JSON, Episode, Problem, Status, Turn, Usage
 from orchestrion._trained import Trained, open_run
 
@@ -66,9 +67,7 @@ class AskedTeam:
         self._numbers = count()
         self._watchers: dict[str, Callable[[Turn], None]] = {}
         self._open = True
-        self.turn_finished: Callable[[str, Turn], None] | None = self._turn_finished
-        self.episode_finished: Callable[[Episode], None] | None = None
-        trained.engine.observers = self
+        trained.engine.observers = EpisodeObservers(self._turn_finished, None)
 
     async def __call__(self, question: str | Problem, key: Key | None = None) -> TeamAnswer:
         """Return the team's answer.
@@ -90,8 +89,8 @@ class AskedTeam:
     ) -> AsyncGenerator[Turn | TeamAnswer, None]:
         """Yield each turn when it has finished, and the answer last.
 
-        Whoever leaves the loop early and closes the iterator (`contextlib.aclosing`) cancels the
-        rest. Arguments and errors are those of a call.
+        Closing the iterator early (`contextlib.aclosing`) cancels the rest. Arguments and errors
+        are those of a call.
         """
         name, problem, chosen = self._prepare(question, key)
         events: asyncio.Queue[Turn | asyncio.Task[TeamAnswer]] = asyncio.Queue()

@@ -15,7 +15,7 @@ from orchestrion._secrets import hidden
 if TYPE_CHECKING:
     from orchestrion._activations import Activations
     from orchestrion._records import Episode, Turn
-    from orchestrion._report import Contender, Report
+    from orchestrion._report import Report
     from orchestrion._statistics import Estimate
     from orchestrion._stored_run import Run
 
@@ -81,29 +81,22 @@ def _course(values: Sequence[float | None]) -> str:
 
 def report_html(report: Report) -> str:
     """Return a report's verdict, and a table with a row for each contender."""
-    head = [
-        "",
-        "solved",
-        f"cost ({report.unit})",
-        "reward",
-        f"{report.contenders[0].name} minus this one",
-        "trained on",
-    ]
-
-    def row(team: Contender) -> list[str]:
-        ahead = report.ahead.get(team.name)
-        return [
+    ahead = f"{report.contenders[0].name} minus this one"
+    head = ["", "solved", f"cost ({report.unit})", "reward", ahead, "trained on"]
+    rows = [
+        [
             team.name,
             *(_interval(value) for value in (team.solved, team.cost, team.reward)),
-            "" if ahead is None else _interval(ahead),
+            _interval(report.ahead[team.name]) if team.name in report.ahead else "",
             f"{team.trained_on} episodes" if team.trained_on else "",
         ]
-
+        for team in report.contenders
+    ]
     tries = f", {report.seeds} tries each" if report.seeds > 1 else ""
     where = f"held-out split {report.split}: {report.problems} problems{tries}"
     return (
         f"<p>{escaped(report.verdict.as_text(report))}</p>"
-        f"{_table(head, map(row, report.contenders))}"
+        f"{_table(head, rows)}"
         f"<small>{escaped(where)}; intervals: 95 %, bootstrap over problems</small>"
     )
 

@@ -78,8 +78,9 @@ class Observers:
     ) -> None:
         owners = {id(namespace): plugin for namespace, plugin in loaded}
         self._calls: dict[str, list[_Call]] = {hook: [] for hook in LIFECYCLE}
-        for hook, calls in self._calls.items() if manager is not None else ():
-            for impl in reversed(getattr(manager.hook, hook).get_hookimpls()):
+        for hook, calls in self._calls.items():
+            implementations = [] if manager is None else getattr(manager.hook, hook).get_hookimpls()
+            for impl in reversed(implementations):
                 if plugin := owners.get(id(impl.plugin)):
                     calls.append(_Call(plugin, hook, impl.function, tuple(impl.argnames)))
         for plugin, place, listener in listeners:

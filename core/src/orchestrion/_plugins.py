@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from orchestrion._observers import Observers
 
 
+_CORE_KINDS = {kind.name: kind for kind in KINDS}
 _CORE_SECTIONS = ("seed", "limits", "budget", "run", "evaluation", "include")
 
 
@@ -149,11 +150,8 @@ class Plugins:
                 "use the distribution's name"
             )
         names = {n for p in self.installed for n in (p.name, p.distribution)}
-        raise PluginError(
-            f"no plugin called {name!r} is installed{did_you_mean(name, names)}"
-            if names
-            else f"no plugin called {name!r} is installed, nor any other"
-        )
+        close = did_you_mean(name, names) if names else ", nor any other"
+        raise PluginError(f"no plugin called {name!r} is installed{close}")
 
     def _named(self, name: str) -> list[Plugin]:
         """Return the plugins of a distribution of this name, or else those of this name."""
@@ -204,10 +202,8 @@ class Plugins:
         loaded = []
         for plugin in self.installed:
             if self.failure(plugin) is None:
-                try:
+                with suppress(PluginError):  # kept, and reported where the plugin is needed
                     loaded.append(self.load(plugin))
-                except PluginError:
-                    continue  # kept, and reported where the plugin is needed
         return loaded
 
     def owner_of_section(self, name: str) -> str:
@@ -222,31 +218,24 @@ class Plugins:
         return ""
 
     def _try(self, plugin: Plugin) -> Loaded | Failure:
+        from orchestrion._hooks import check_api, check_hooks, supplied
+
         started = time.perf_counter()
         try:
             # What a plugin prints must not get into a JSON document on standard output.
             with printing_aside(), importing(f"plugin {plugin}"):
-                return self._admit(plugin, started)
-        except _Incompatible as exc:
-            return Failure("incompatible", str(exc))
+                namespace = self._added.get(plugin) or resolve(plugin.value)
+                if problem := check_api(namespace):
+                    return Failure("incompatible", problem)
+                check_hooks(namespace)
+                self._manager.register(namespace, name=_key(plugin))
+                components, kinds = supplied(self._manager, namespace)
         # BaseException: a plugin may call sys.exit() while it is imported.
         except BaseException as exc:
             _raise_interrupt(exc)
             if self._manager.has_plugin(_key(plugin)):
                 self._manager.unregister(name=_key(plugin))
             return Failure("broken", reason_of(exc), exc)
-
-    def _admit(self, plugin: Plugin, started: float) -> Loaded:
-        from orchestrion._hooks import check_api, check_hooks, supplied
-
-        namespace = self._added.get(plugin)
-        if namespace is None:
-            namespace = resolve(plugin.value)
-        if problem := check_api(namespace):
-            raise _Incompatible(problem)
-        check_hooks(namespace)
-        self._manager.register(namespace, name=_key(plugin))
-        components, kinds = supplied(self._manager, namespace)
         return Loaded(plugin, namespace, components, kinds, time.perf_counter() - started)
 
     # ------------------------------------------------------------------ kinds and components
@@ -254,10 +243,9 @@ class Plugins:
     def kinds(self) -> Mapping[str, Kind]:
         """Return all kinds by name: those of core, then those of plugins, which it loads."""
         if self._all_kinds is None:
-            kinds = {kind.name: kind for kind in KINDS}
-            owners = {kind.section: "core" for kind in KINDS} | dict.fromkeys(
-                _CORE_SECTIONS, "core"
-            )
+            kinds = dict(_CORE_KINDS)
+            sections = [*_CORE_SECTIONS, *(kind.section for kind in KINDS)]
+            owners = dict.fromkeys(sections, "core")
             for loaded in self.load_all():
                 for kind in loaded.kinds:
                     owner = owners.get(kind.section) or ("core" if kind.name in kinds else None)
@@ -274,15 +262,12 @@ class Plugins:
 
     def kind(self, name: str) -> Kind:
         """Return a kind by name; load plugins only if core has no such kind."""
-        for kind in KINDS:
-            if kind.name == name:
-                return kind
-        if name not in self.kinds():
-            raise PluginError(
-                f"there is no kind {name!r}{did_you_mean(name, self.kinds())} "
-                f"(kinds: {', '.join(self.kinds())})"
-            )
-        return self.kinds()[name]
+        if kind := _CORE_KINDS.get(name) or self.kinds().get(name):
+            return kind
+        raise PluginError(
+            f"there is no kind {name!r}{did_you_mean(name, self.kinds())} "
+            f"(kinds: {', '.join(self.kinds())})"
+        )
 
     def components(self, kind: str | None = None) -> list[Found]:
         """Load all plugins and return what they supply, sorted by kind and name."""
@@ -357,11 +342,13 @@ class Plugins:
         elif close := nearest(name, names):
             text += f"; did you mean {close!r}?"
         text += f" (installed: {listed(names)})" if names else f" (nor any other {kind.name})"
-        failures = [(plugin, self.failure(plugin)) for plugin in self.installed]
-        for plugin, failure in failures:
-            if failure is not None and failure.state != "blocked":
+        blocked = []
+        for plugin in self.installed:
+            failure = self.failure(plugin)
+            if failure is not None and failure.state == "blocked":
+                blocked.append(plugin.name)
+            elif failure is not None:
                 text += f"; plugin {plugin} might, but is {failure.state}: {failure.reason}"
-        blocked = [p.name for p, failure in failures if failure and failure.state == "blocked"]
         return text + (f"; blocked plugins might: {listed(blocked)}" if blocked else "")
 
     def removed(self, plugin: Plugin, name: str, value: Any = None) -> str:
@@ -419,12 +406,11 @@ def _own_class(kind: Kind, module: str, name: str) -> Found | None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        hint = ""
-        if module == "__main__":
-            hint = (
-                "; it was defined in a notebook or in a script of another process: put the class "
-                "into a module, e.g. my_parts.py, and write `use: my_parts:" + name + "`"
-            )
+        hint = (
+            "; it was defined in a notebook or in a script of another process: put the class "
+            f"into a module, e.g. my_parts.py, and write `use: my_parts:{name}`"
+        )
+        hint = hint if module == "__main__" else ""
         raise PluginError(f"{path} cannot be imported: {reason_of(error)}{hint}") from error
     if not isinstance(value, type):
         raise PluginError(f"{path} is {article(type(value).__name__)}, not a class")
@@ -435,10 +421,6 @@ def _own_class(kind: Kind, module: str, name: str) -> Found | None:
             stacklevel=2,
         )
     return Found(kind, Component(name, path, "a class of your own"), Plugin(module, module, "", ""))
-
-
-class _Incompatible(Exception):
-    """The plugin was written for another API version."""
 
 
 def _key(plugin: Plugin) -> str:

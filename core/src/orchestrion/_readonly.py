@@ -1,7 +1,6 @@
 """JSON that nobody can change: what records hold is shared by all episodes, agents and trainers.
 
-It is copied once, when a record is made. So whoever made the record may go on with what he put
-into it, and whoever gets the record cannot change it for others; reading costs what it always did.
+It is copied once, when a record is made, so that whoever made it may change what was put into it.
 """
 
 from __future__ import annotations

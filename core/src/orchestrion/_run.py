@@ -101,16 +101,12 @@ class Conduct:
             UsageError: the run was begun with another config; nothing was changed.
             OrchestrionError: the run failed.
         """
+        pooled = None if self.replays else self.config
         # Not on the stack, which is closed when the components are opened again.
         with self._shared or nullcontext():
             async with (
                 # A replay runs here: what it shows is answers, not where they were used.
-                open_pool(
-                    None if self.replays else self.config,
-                    self.calls,
-                    self.store.directory,
-                    self._note,
-                ) as self._pool,
+                open_pool(pooled, self.calls, self.store.directory, self._note) as self._pool,
                 self._stack,
             ):
                 return await self._train()
@@ -154,8 +150,7 @@ class Conduct:
     def _note_versions(self) -> None:
         if self.replays or self.store.status == "completed":
             return
-        changed = self.store.note_versions(manifest(self.config)["versions"])
-        if changed:
+        if changed := self.store.note_versions(manifest(self.config)["versions"]):
             text = f"other versions than before: {', '.join(changed)}; noted in its manifest"
             self.progress.noted("run", "goes on with", text)
 
@@ -235,14 +230,8 @@ class Conduct:
         """Run and commit one iteration of a stage."""
         place = place_of(self.config, path)
         self._booked_at = time.monotonic()
-        session = EngineSession(
-            self._engine(self.components.opened),
-            f"{stage}/{i}",
-            self.key.child("train", stage, i),
-            self.key.child("evaluate"),
-            self.config.run.concurrency,
-            build=self._build,
-        )
+        engine, key = self._engine(self.components.opened), self.key.child("train", stage, i)
+        session = self._session(engine, f"{stage}/{i}", key, build=self._build)
         with calling(place, f"iterate({i})"), fewer_collections():
             reported = await self.components.opened.runtimes[path].iterate(i, session)
         await self.calls.settle()
@@ -255,14 +244,10 @@ class Conduct:
         seconds = time.monotonic() - self._booked_at
         checkpoint_due = last or (i + 1) % self.config.run.checkpoint_every == 0
         self._iterated = True
+        checkpoint = self._checkpoint(stage, i) if checkpoint_due else None
+        stated = self.calls.budget.take_stated()
         written = self.store.commit_iteration(
-            stage,
-            i,
-            session.episodes,
-            metrics,
-            self._checkpoint(stage, i) if checkpoint_due else None,
-            seconds=seconds,
-            stated=self.calls.budget.take_stated(),
+            stage, i, session.episodes, metrics, checkpoint, seconds=seconds, stated=stated
         )
         self._booked_at = time.monotonic()
         self._trained_on += len(session.episodes)
@@ -270,6 +255,10 @@ class Conduct:
         if written is not None:
             self.observers.checkpoint_written(written, i)
         self.progress.iteration(i, metrics, seconds)
+
+    def _session(self, engine: Engine, name: str, key: Key, **settings: Any) -> EngineSession:
+        evaluation_key, concurrency = self.key.child("evaluate"), self.config.run.concurrency
+        return EngineSession(engine, name, key, evaluation_key, concurrency, **settings)
 
     def _engine(self, opened: Opened, team: Baseline = OWN_TEAM) -> Engine:
         """Return an engine for what the run does now."""
@@ -368,16 +357,9 @@ class Conduct:
         path, trained_on = team.trainer or "", 0
         overlay: dict[str, JSON] = {}
         for i in range(self._iterations(path)):
-            engine = self._engine(opened, team)
+            engine, key = self._engine(opened, team), self.key.child("baseline", name, i)
             engine.stage = f"training of {name}"
-            session = EngineSession(
-                engine,
-                f"baseline/{name}/{i}",
-                self.key.child("baseline", name, i),
-                self.key.child("evaluate"),
-                self.config.run.concurrency,
-                collect=False,
-            )
+            session = self._session(engine, f"baseline/{name}/{i}", key, collect=False)
             with calling(place_of(self.config, path), f"iterate({i})"):
                 await opened.runtimes[path].iterate(i, session)
             trained_on += session.trained_on

@@ -40,10 +40,7 @@ _BOUNDS = {
 
 
 def json_schema(plugins: Plugins) -> dict[str, Any]:
-    """Return the schema of configs for these plugins.
-
-    Components that cannot be loaded are omitted; `Schema.problems` has the reasons.
-    """
+    """Return the schema of configs for these plugins; leaves out what cannot be loaded."""
     return Schema(plugins).document()
 
 
@@ -108,10 +105,11 @@ class Schema:
         for item in supplied:
             try:
                 component = self._component(item, names.count(item.component.name) == 1)
-            except (PluginError, UnsupportedError) as exc:
-                self.problems.append(
-                    f"{item}: {exc}" if isinstance(exc, UnsupportedError) else str(exc)
-                )
+            except UnsupportedError as exc:
+                self.problems.append(f"{item}: {exc}")
+                continue
+            except PluginError as exc:
+                self.problems.append(str(exc))
                 continue
             key = f"{kind.name}.{item.qualified}"
             self.definitions[key] = component

@@ -18,7 +18,7 @@ _ORDER: Sequence[Split] = ("train", "validation", "test")
 
 @frozen
 class SplitShares:
-    """Say how large each split is, for `splits_of` and `split_of`.
+    """How large each split is, for `splits_of` and `split_of`.
 
     Args:
         train: share of the problems to learn from.

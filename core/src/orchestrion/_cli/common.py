@@ -40,7 +40,6 @@ class _NonEmptyPath(click.Path):
     """A path that is not empty: an unset shell variable must not mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert the value; fail if it is empty."""
         if not value:
             self.fail("the name of the config is empty", param, ctx)
         return super().convert(value, param, ctx)
@@ -201,7 +200,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of such a table."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -41,7 +41,7 @@ def episode_lines(episode: Episode) -> list[str]:
         calls = f", {len(turn.output.calls)} calls" if turn.output.calls else ""
         lines += ["", f"{turn.index + 1} {turn.agent}{option}: {turn.status}{calls}"]
         lines += _indented(turn.error or turn.output.content)
-    return _fitting(lines)
+    return wrapped(lines, columns())
 
 
 def talk_lines(store: RunReader, places: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
@@ -71,7 +71,7 @@ def call_lines(calls: Sequence[StoredCall]) -> list[str]:
             lines += [line for message in messages[same:] for line in _message(message)]
             before = messages
         lines += _answer(call)
-    return _fitting(lines)
+    return wrapped(lines, columns())
 
 
 def _message(message: Any) -> list[str]:
@@ -123,7 +123,3 @@ def _indented(text: str) -> Iterator[str]:
     for line in text.splitlines():
         # A lone surrogate cannot be encoded.
         yield f"  {line}".rstrip().encode(errors="replace").decode()
-
-
-def _fitting(lines: Sequence[str]) -> list[str]:
-    return wrapped(lines, columns())

@@ -1,8 +1,8 @@
 """An event loop that is watched: components cannot block it unnoticed or keep it from ending.
 
-A thread beside it checks that the loop still runs callbacks. It names what blocks the loop, and
-ends the process if that takes longer than `run.timeout`, or if an interrupted command does not
-end. What is stored by then stays, as after a `kill -9`; `orchestrion resume` continues from it.
+A thread checks that the loop runs callbacks. It names what blocks the loop, and ends the process
+if that takes longer than `run.timeout`, or if an interrupted command does not end. What is stored
+by then stays, as after a `kill -9`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
 
 
 def _ignore(*_: object) -> None:
-    """Do nothing."""
+    pass
 
 
 @contextmanager

@@ -34,20 +34,20 @@ def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool)
         result = in_loop(replay(directory, display, [*options(ctx).block, *block]))
     note(*result.notes)
     if as_json:
-        emit({"run": run, "identical": not result.difference, **_data(result)})
+        emit(
+            {
+                "run": run,
+                "identical": not result.difference,
+                "difference": result.difference or None,
+                "iterations": result.iterations,
+                "evaluations": result.evaluations,
+                "episodes": result.episodes,
+                "exports": list(result.exports),
+            }
+        )
     else:
         answer(_text(result))
     return 1 if result.difference else 0
-
-
-def _data(result: Replayed) -> dict[str, object]:
-    return {
-        "difference": result.difference or None,
-        "iterations": result.iterations,
-        "evaluations": result.evaluations,
-        "episodes": result.episodes,
-        "exports": list(result.exports),
-    }
 
 
 def _text(result: Replayed) -> str:

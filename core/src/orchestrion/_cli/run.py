@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -23,7 +22,7 @@ from orchestrion._cli.looping import in_loop
 from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrion._records import Episode, Split, Turn
+    from orchestrion._records import Episode, Turn
     from orchestrion._trained import Trained
 
 
@@ -61,10 +60,9 @@ def command(
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
     if text is not None:
         text = printable(_standard_input() if text == "-" else text, "--input")
+    blocked = [*options(ctx).block, *block]
     episode, judged = in_loop(
-        _episode(
-            target, text, problem_id, overrides, [*options(ctx).block, *block], as_json, stream
-        )
+        _episode(target, text, problem_id, overrides, blocked, as_json, stream)
     )
     if as_json:
         from orchestrion._store.serial import as_data
@@ -95,6 +93,7 @@ async def _episode(
 ) -> tuple[Episode, bool]:
     """Run the episode; return it, and whether the task has anything to judge it by."""
     from orchestrion._keys import Key
+    from orchestrion._observers import EpisodeObservers
     from orchestrion._trained import open_run
 
     async with open_run(target, overrides, block) as trained:
@@ -102,7 +101,8 @@ async def _episode(
         problem = _problem(trained, text, problem_id)
         printer = _Printer(sys.stderr.isatty() if stream is None else stream)
         if not quiet:
-            trained.engine.observers, trained.engine.viewer = printer, printer.watch
+            trained.engine.observers = EpisodeObservers(printer.turn_finished, None)
+            trained.engine.viewer = printer.watch
         key = Key(trained.config.seed).child("run", problem.id, problem.text)
         try:
             episode = await trained.engine.run("run", problem, key)
@@ -115,15 +115,15 @@ async def _episode(
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
     from orchestrion._engine.checks import problems_of, text_problem
     from orchestrion._guards import place_of
+    from orchestrion._records import Split
     from orchestrion._suggest import did_you_mean
 
     task: Any = trained.engine.team.task
     place = place_of(trained.config, "task")
     if text is not None:
         return text_problem(task, text, place)
-    splits: tuple[Split, ...] = ("train", "validation", "test")
     ids: list[str] = []
-    for split in splits:
+    for split in get_args(Split):
         for problem in problems_of(task, split, place):
             if problem.id == problem_id:
                 return problem
@@ -139,13 +139,9 @@ class _Printer:
         from orchestrion._cli.watching import Watch
 
         self.watch = Watch() if stream else None
-        self.episode_finished: Callable[[Episode], None] | None = None
-        self.turn_finished: Callable[[str, Turn], None] | None = self._turn
 
-    def _turn(self, _: str, turn: Turn) -> None:
-        streamed = (
-            self.watch.end(f"{turn.index + 1} {turn.agent}") if self.watch is not None else ""
-        )
+    def turn_finished(self, _: str, turn: Turn) -> None:
+        streamed = "" if self.watch is None else self.watch.end(f"{turn.index + 1} {turn.agent}")
         option = f":{turn.option}" if turn.option is not None else ""
         head, content = f"[{turn.index + 1}] {turn.agent}{option}", turn.output.content
         if turn.status != "completed":

@@ -96,13 +96,13 @@ def _problem(problem: str) -> dict[str, object]:
 
 
 def _facts(config: Config, resolved: bool) -> dict[str, object]:
-    facts: dict[str, object] = {
+    return {
         "digest": config.digest,
         "roster": list(config.roster),
         "components": {path: entry.use for path, entry in config.components.items()},
         "plugins": {p.distribution: p.version for p in config.plugins_used},
+        **({"resolved": config.resolved()} if resolved else {}),
     }
-    return {**facts, "resolved": config.resolved()} if resolved else facts
 
 
 def _summary(config: Config, counts: Mapping[str, int]) -> list[str]:

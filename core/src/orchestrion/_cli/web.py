@@ -70,8 +70,7 @@ class _Listener(socket.socket):
 
 def _for_clients() -> int:
     """Return the first number of a file descriptor that no client's connection gets."""
-    limit = _descriptors()
-    return limit - limit // RESERVED
+    return _descriptors() - _descriptors() // RESERVED
 
 
 def _nearly_all() -> str:
@@ -118,24 +117,20 @@ class Impatient:
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
         super().connection_made(transport)  # type: ignore[misc]
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
         self._stop()
         super().connection_lost(exc)  # type: ignore[misc]
 
     def handle_events(self) -> None:
-        """Wait no longer if a request has begun."""
         before = self.cycle
         super().handle_events()  # type: ignore[misc]
-        if self.cycle is not before:
+        if self.cycle is not before:  # a request has begun
             self._stop()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
         self._wait()
         super().on_response_complete()  # type: ignore[misc]
 
