@@ -8,17 +8,16 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from orchestrion._activations import Activations
+from orchestrion._cli.display import usage_text
+from orchestrion._records import Episode, Turn
+from orchestrion._report import Report
 from orchestrion._secrets import hidden
-
-if TYPE_CHECKING:
-    from orchestrion._activations import Activations
-    from orchestrion._records import Episode, Turn
-    from orchestrion._report import Report
-    from orchestrion._statistics import Estimate
-    from orchestrion._stored_run import Run
-
+from orchestrion._statistics import Estimate
+from orchestrion._store import RunReader
+from orchestrion._stored import stored_report
+from orchestrion._stored_run import Run
 
 _SHOWN = 10_000
 """Characters of a text that are shown."""
@@ -48,10 +47,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def run_html(run: Run) -> str:
     """Return what a run is, how it stands, how its reward went, and its report."""
-    from orchestrion._cli.display import usage_text
-    from orchestrion._store import RunReader
-    from orchestrion._stored import stored_report
-
     with RunReader(run.path) as reader:
         iterations, report = reader.iterations(), stored_report(reader)
         facts = [
@@ -109,8 +104,6 @@ def _interval(value: Estimate) -> str:
 
 def episode_html(episode: Episode) -> str:
     """Return an episode: problem, outcome, and what each turn said, to be unfolded."""
-    from orchestrion._cli.display import usage_text
-
     scores, reward = episode.scores, episode.reward
     facts = [
         ("problem", f"{episode.problem.id} {episode.problem.category}".strip()),

@@ -15,7 +15,7 @@ from orchestrion._suggest import article
 
 
 class _Aside:
-    """Sends what is printed to standard error while any thread asks for that.
+    """Sends what components print to standard error; standard output is for results.
 
     `redirect_stdout` puts back what it found, which another thread may have redirected meanwhile.
     """
@@ -72,14 +72,10 @@ def resolve_here(path: str) -> Any:
 
 
 def load_object(path: str, where: str) -> Any:
-    """Return what stands at "package.module:name", installed or in the current folder.
-
-    Args:
-        path: names it.
-        where: the setting, for the error.
+    """Return what `path` ("package.module:name") names, installed or in the current folder.
 
     Raises:
-        UsageError: it cannot be imported.
+        UsageError: it cannot be imported; names the setting, `where`.
     """
     try:
         return resolve_here(path)

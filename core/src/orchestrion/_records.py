@@ -432,17 +432,7 @@ class Episode(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def usage(self) -> Usage:
         """Return the cost of the episode: every turn booked once, in order of activation."""
-        # Not by `Usage.__add__`, which would make an object for every partial sum.
-        calls = input_tokens = output_tokens = 0
-        usd = cost = 0.0
-        for turn in self.turns:
-            usage = turn.output.usage
-            calls += usage.calls
-            input_tokens += usage.input_tokens
-            output_tokens += usage.output_tokens
-            usd += usage.usd
-            cost += usage.cost
-        return Usage(calls, input_tokens, output_tokens, usd, cost)
+        return sum((turn.output.usage for turn in self.turns), NO_USAGE)
 
 
 class Array(Struct, frozen=True, forbid_unknown_fields=True):

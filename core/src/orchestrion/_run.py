@@ -83,8 +83,6 @@ class Conduct:
         """The stage and the iteration to begin with."""
         self._iterated = False
         """Whether an iteration was run in this process."""
-        self._trained_on = 0
-        """Training episodes in all committed iterations."""
         self._trainer: str | None = None
         """Path of the trainer at work."""
         self._part = ""
@@ -145,7 +143,6 @@ class Conduct:
         self.store.restore()
         self._note_versions()
         self._note_data()
-        self._trained_on = sum(iteration.episodes for iteration in self.store.iterations())
 
     def _note_versions(self) -> None:
         if self.replays or self.store.status == "completed":
@@ -250,7 +247,6 @@ class Conduct:
             stage, i, session.episodes, metrics, checkpoint, seconds=seconds, stated=stated
         )
         self._booked_at = time.monotonic()
-        self._trained_on += len(session.episodes)
         self.observers.iteration_finished(stage, i, metrics)
         if written is not None:
             self.observers.checkpoint_written(written, i)
@@ -315,7 +311,9 @@ class Conduct:
         """Train a baseline if it has a trainer, evaluate a contender, and store the results."""
         evaluation = self.config.evaluation
         self._part, self._trainer = f"evaluation of {name}", team.trainer
-        trained_on = self._trained_on if team is OWN_TEAM else 0
+        trained_on = 0
+        if team is OWN_TEAM:
+            trained_on = sum(iteration.episodes for iteration in self.store.iterations())
         if team.untrained:
             await self._stack.aclose()  # model weights may not fit into memory twice
         async with AsyncExitStack() as stack:

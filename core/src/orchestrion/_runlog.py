@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final
@@ -50,7 +51,9 @@ def run_log(directory: Path, say: Say | None = None, verbose: int = 0) -> Iterat
     """
     log = object()
     level = DEBUG if verbose > 1 else INFO
-    handlers: list[logging.Handler] = [_File(directory / NAME, log, level, say or _warn)]
+    handlers: list[logging.Handler] = [
+        _File(directory / NAME, log, level, say or partial(warnings.warn, category=RuntimeWarning))
+    ]
     if say is not None:
         handlers.append(_Terminal(say, log, level, verbose))
     elif not logging.getLogger().handlers and logging.lastResort is not None:
@@ -116,10 +119,6 @@ def _to_logging(logger: object, method: str, fields: Any) -> Any:
     """Return the arguments of a method of a standard logger."""
     message, exc_info = str(fields.pop("event", "")), fields.pop("exc_info", None)
     return {"msg": message, "extra": {"fields": fields}, "exc_info": exc_info}
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 # ---------------------------------------------------------------- handlers

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -123,13 +122,6 @@ def answer(*lines: str) -> None:
         click.echo(visible(text) if sys.stdout.isatty() else text)
 
 
-@contextmanager
-def aside() -> Iterator[None]:
-    """Send what components print to standard error; standard output is for results."""
-    with redirect_stdout(sys.stderr):
-        yield
-
-
 def find_config(path: Path | None) -> Path:
     """Return the config a command was given, or the one in the current folder.
 
@@ -183,15 +175,6 @@ def failure_lines(failures: Mapping[str, int]) -> list[str]:
     if len(order) > 5:
         lines.append(f"  and {len(order) - 5} other reasons")
     return lines
-
-
-def printable(text: str, what: str) -> str:
-    """Return text from the command line or standard input."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"{what} is not valid UTF-8 (character {error.start + 1})") from None
-    return text
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrion._cli.display import columns, wrapped
 from orchestrion._errors import UsageError
-
-if TYPE_CHECKING:
-    from orchestrion._records import Episode
-    from orchestrion._store import RunReader, StoredCall
+from orchestrion._records import Episode
+from orchestrion._store import RunReader, StoredCall
+from orchestrion._store.conversations import turns_with_names
 
 
 def places_of(episode: Episode, turn: int | None = None) -> list[tuple[str, Sequence[str]]]:
     """Return where calls were made in an episode, with their names; nested teams included."""
-    from orchestrion._store.conversations import turns_with_names
-
     if turn is not None and not 1 <= turn <= len(episode.turns):
         raise UsageError(f"episode {episode.id} has no turn {turn}; it has {len(episode.turns)}")
     places: list[tuple[str, Sequence[str]]] = [

@@ -8,20 +8,18 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from orchestrion._cli.common import table_lines
 from orchestrion._cli.streams import visible
+from orchestrion._comparison import Comparison
+from orchestrion._interfaces import Metrics
 from orchestrion._progress import Progress
-
-if TYPE_CHECKING:
-    from orchestrion._comparison import Comparison
-    from orchestrion._interfaces import Metrics
-    from orchestrion._records import Usage
-    from orchestrion._report import Outcomes, Report
-    from orchestrion._statistics import Estimate
-    from orchestrion._store import RunReader
-    from orchestrion._store.diagnosis import Finding
+from orchestrion._records import Usage
+from orchestrion._report import OWN_UNIT, Outcomes, Report, unit_of
+from orchestrion._statistics import Estimate
+from orchestrion._store import RunReader
+from orchestrion._store.diagnosis import WARNING, Finding, diagnose
 
 EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed_turns".split())
 """The names that `session.summarize` gives, in this order."""
@@ -243,8 +241,6 @@ def comparison_lines(comparison: Comparison) -> list[str]:
 
 def training_lines(store: RunReader) -> list[str]:
     """Return the trainers' own metrics in their last iterations, and the diagnosis."""
-    from orchestrion._store.diagnosis import diagnose
-
     lines = []
     for stage in sorted({iteration.stage for iteration in store.iterations()}):
         last = store.iterations(stage)[-1]
@@ -261,8 +257,6 @@ def training_lines(store: RunReader) -> list[str]:
 
 def diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
     """Return what went wrong or could be better, and what to do; nothing if all is well."""
-    from orchestrion._store.diagnosis import WARNING
-
     lines = []
     for finding in findings:
         word = "warning" if finding.level == WARNING else "note"
@@ -322,8 +316,6 @@ def usage_text(usage: Usage) -> str:
 
 def cost_text(usage: Usage) -> str:
     """Return a cost with its unit."""
-    from orchestrion._report import OWN_UNIT, unit_of
-
     values = {"cost": usage.cost, "usd": usage.usd, "tokens": usage.tokens, "calls": usage.calls}
     unit = unit_of([values])
     comma = "," if unit == OWN_UNIT else ""

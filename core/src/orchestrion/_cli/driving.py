@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
-from orchestrion._cli.common import aside, emit, failure_lines, note
+from orchestrion._cli.common import emit, failure_lines, note
 from orchestrion._cli.display import Display, report_lines, training_lines
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import RunError, StoreError, UsageError
+from orchestrion._importing import printing_aside
 from orchestrion._observers import Observers
 from orchestrion._report import Report
 from orchestrion._run import Conduct, status_after
@@ -95,7 +96,7 @@ def _train(run: Conduct, display: Display) -> Report:
         if run.begun:
             # An error of an observer must not replace the result or the error of the run.
             try:
-                with aside():
+                with printing_aside():
                     run.observers.run_finished(run.store.directory, status)
             except RunError as error:
                 display.say(f"warning: {error}")

@@ -18,9 +18,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrion._cli.common import aside, note
+from orchestrion._cli.common import note
 from orchestrion._cli.signals import end_process, flush, left_behind
 from orchestrion._errors import RunError
+from orchestrion._importing import printing_aside
 from orchestrion._interrupts import Interrupted, Terminated, from_outside
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
 
     supervisor = _Supervisor(on_end)
     try:
-        with aside(), supervisor, asyncio.Runner() as runner:
+        with printing_aside(), supervisor, asyncio.Runner() as runner:
             try:
                 return runner.run(supervisor.supervised(work))
             except (KeyboardInterrupt, SystemExit):

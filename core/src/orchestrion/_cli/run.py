@@ -15,9 +15,7 @@ from orchestrion._cli.common import (
     note,
     options,
     override_option,
-    printable,
 )
-from orchestrion._cli.display import cost_text
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import UsageError
 
@@ -58,8 +56,17 @@ def command(
     """
     if (text is None) == (problem_id is None):
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
+    if text == "-":
+        try:
+            text = sys.stdin.read()
+        except UnicodeDecodeError as error:
+            raise UsageError(f"standard input is not valid UTF-8 (byte {error.start})") from None
     if text is not None:
-        text = printable(_standard_input() if text == "-" else text, "--input")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            where = f"character {error.start + 1}"
+            raise UsageError(f"--input is not valid UTF-8 ({where})") from None
     blocked = [*options(ctx).block, *block]
     episode, judged = in_loop(
         _episode(target, text, problem_id, overrides, blocked, as_json, stream)
@@ -73,13 +80,6 @@ def command(
     if episode.turns and episode.answer is None:
         return 1
     return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
-
-
-def _standard_input() -> str:
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"standard input is not valid UTF-8 (byte {error.start})") from None
 
 
 async def _episode(
@@ -141,6 +141,8 @@ class _Printer:
         self.watch = Watch() if stream else None
 
     def turn_finished(self, _: str, turn: Turn) -> None:
+        from orchestrion._cli.display import cost_text
+
         streamed = "" if self.watch is None else self.watch.end(f"{turn.index + 1} {turn.agent}")
         option = f":{turn.option}" if turn.option is not None else ""
         head, content = f"[{turn.index + 1}] {turn.agent}{option}", turn.output.content
@@ -152,12 +154,13 @@ class _Printer:
             note("    " + content.rstrip().replace("\n", "\n    "))
 
     def end(self) -> None:
-        """Show the rest of what was held back."""
         if self.watch is not None:
             self.watch.end()
 
 
 def _conclude(episode: Episode, judged: bool) -> None:
+    from orchestrion._cli.display import cost_text
+
     text = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
     if episode.observation is not None and episode.observation.text:
         text = episode.observation.text
