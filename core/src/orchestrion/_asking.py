@@ -43,7 +43,6 @@ class TeamAnswer:
 
     @classmethod
     def of(cls, episode: Episode) -> TeamAnswer:
-        """Return the answer that an episode gives."""
         completed = [turn for turn in episode.turns if turn.status == "completed"]
         data = completed[-1].output.data if completed else None
         error = episode.error or why_empty(episode.trajectory)

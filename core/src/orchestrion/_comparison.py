@@ -38,7 +38,6 @@ class ComparedResult:
 
     @property
     def unit(self) -> str:
-        """Return the unit of costs."""
         return unit_of(self.outcomes.values())
 
 

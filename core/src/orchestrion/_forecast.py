@@ -58,7 +58,6 @@ class Forecast:
 
     @property
     def total(self) -> Usage:
-        """Return the sum of the known bounds."""
         return sum((part.usage for part in self.parts), NO_USAGE)
 
     @property

@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module, invalidate_caches
-from threading import Lock
+from threading import Lock, Timer
 from typing import Any
 
 from orchestrion._errors import UsageError
 from orchestrion._suggest import article
+
+PATIENCE = 1.0
+"""Seconds that an import may take before people begin to wonder."""
 
 
 class _Aside:
@@ -40,6 +43,19 @@ class _Aside:
 
 
 printing_aside = _Aside()
+
+
+@contextmanager
+def importing(what: str) -> Iterator[None]:
+    """Keep standard output free, and print `importing WHAT ...` if the block takes a second."""
+    timer = Timer(PATIENCE, lambda: print(f"importing {what} ...", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        with printing_aside():
+            yield
+    finally:
+        timer.cancel()
 
 
 def resolve(path: str) -> Any:

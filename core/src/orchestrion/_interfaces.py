@@ -212,26 +212,11 @@ class View(Struct, frozen=True):
     @property
     def turns(self) -> tuple[Turn, ...]:
         """Return the completed turns this activation may read: `given`, then in their order."""
-        if self.reads is None:
-            turns = [turn for turn in self.trajectory.turns if turn.status == "completed"]
-        else:
-            turns = _turns_at(self.trajectory, set(self.reads))
-        return (*self.given, *turns)
-
-
-def _turns_at(trajectory: Trajectory, wanted: set[int]) -> list[Turn]:
-    """Return the completed turns with these indices, in order."""
-    # From the end: what is read is mostly recent, and the whole may be long.
-    turns: list[Turn] = []
-    for turn in trajectory.backward() if wanted else ():
-        if turn.index in wanted:
-            wanted.discard(turn.index)
-            if turn.status == "completed":
-                turns.append(turn)
-            if not wanted:
-                break
-    turns.sort(key=lambda turn: turn.index)
-    return turns
+        turns: Sequence[Turn] = self.trajectory.turns
+        if self.reads is not None:
+            wanted = set(self.reads)
+            turns = [turn for turn in turns if turn.index in wanted]
+        return (*self.given, *(turn for turn in turns if turn.status == "completed"))
 
 
 @frozen

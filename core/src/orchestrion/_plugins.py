@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from orchestrion._components import KINDS, Component, Kind
 from orchestrion._discovery import Plugin, Selection, installed, normal
 from orchestrion._errors import PluginError
-from orchestrion._importing import printing_aside, resolve, resolve_here
+from orchestrion._importing import importing, resolve, resolve_here
 from orchestrion._interrupts import from_outside
-from orchestrion._slow import importing
 from orchestrion._suggest import article, did_you_mean, listed, nearest
 
 if TYPE_CHECKING:
@@ -223,7 +222,7 @@ class Plugins:
         started = time.perf_counter()
         try:
             # What a plugin prints must not get into a JSON document on standard output.
-            with printing_aside(), importing(f"plugin {plugin}"):
+            with importing(f"plugin {plugin}"):
                 namespace = self._added.get(plugin) or resolve(plugin.value)
                 if problem := check_api(namespace):
                     return Failure("incompatible", problem)
@@ -364,7 +363,7 @@ class Plugins:
     def component_class(self, found: Found) -> type:
         """Import and return a component's class."""
         try:
-            with printing_aside(), importing(str(found)):
+            with importing(str(found)):
                 cls = resolve(found.component.path)
         except BaseException as exc:
             _raise_interrupt(exc)

@@ -116,7 +116,6 @@ def _structlog() -> Iterator[None]:
 
 
 def _to_logging(logger: object, method: str, fields: Any) -> Any:
-    """Return the arguments of a method of a standard logger."""
     message, exc_info = str(fields.pop("event", "")), fields.pop("exc_info", None)
     return {"msg": message, "extra": {"fields": fields}, "exc_info": exc_info}
 
@@ -176,7 +175,6 @@ class _File(RotatingFileHandler):
         return super()._open()
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say what prevents writing."""
         error, say, self._say = sys.exc_info()[1], self._say, None
         reason = error.strerror if isinstance(error, OSError) else repr(error)
         if say is not None:

@@ -55,7 +55,6 @@ class Schema:
         self.problems: list[str] = []
 
     def document(self) -> dict[str, Any]:
-        """Return the whole schema."""
         kinds = list(self.plugins.kinds().values())
         for kind in kinds:
             self._kind(kind)

@@ -84,7 +84,6 @@ class _Thread(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Make calls until none comes for a while."""
         while True:
             try:
                 call = self.calls.get(timeout=_IDLE_SECONDS)

@@ -79,7 +79,6 @@ class Main(click.Group):
         return [*COMMANDS, *self._plugin_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
         from importlib import import_module
 
         if static := COMMANDS.get(cmd_name):

@@ -70,7 +70,6 @@ class Display(Progress):
             self._bar.stop()
 
     def say(self, text: str) -> None:
-        """Print a line."""
         text = visible(text)
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)

@@ -26,7 +26,6 @@ class Watch:
         """By author: all pieces so far."""
 
     def __call__(self, who: str, piece: str) -> None:
-        """Show a piece of an author's text."""
         text = hidden(self._waiting.pop(who, "") + piece)
         safe = len(text) - partial_secret(text)
         if safe < len(text):

@@ -9,7 +9,6 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from orchestrion._cli.common import note
-from orchestrion._engine.deadline import resume
 from orchestrion._errors import UsageError
 
 try:
@@ -90,17 +89,9 @@ def _descriptors() -> int:
 
 
 async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """Return the result of a coroutine. A timer is set only if it has to wait.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
-    try:
-        waits_for = work.send(None)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+    """Return the result of a coroutine; raises TimeoutError if it takes longer."""
     async with asyncio.timeout(seconds):
-        return await resume(work, waits_for)
+        return await work
 
 
 class Impatient:

@@ -73,7 +73,6 @@ class Package:
 
     @property
     def distribution(self) -> str:
-        """Return the name that pip installs."""
         return f"orchestrion-{self.name}"
 
     @property
@@ -83,17 +82,14 @@ class Package:
 
     @property
     def module(self) -> str:
-        """Return the module of the component."""
         return self.name.replace("-", "_")
 
     @property
     def package(self) -> str:
-        """Return the name that Python imports."""
         return f"orchestrion_{self.module}"
 
     @property
     def cls(self) -> str:
-        """Return the component's class."""
         name = "".join(word.capitalize() for word in self.name.split("-"))
         is_taken = name in orchestrion.__all__ or name in _IMPORTED or keyword.iskeyword(name)
         return name + self.kind.capitalize() if is_taken else name
