@@ -51,12 +51,7 @@ class TeamAnswer:
 
 
 class AskedTeam:
-    """A team that answers questions: `await team("question")`, as many at once as you like.
-
-    Args:
-        trained: open for use.
-        concurrency: questions at once; others wait.
-    """
+    """A team that answers questions: `await team("question")`, at most `concurrency` at once."""
 
     def __init__(self, trained: Trained, concurrency: int) -> None:
         self.trained = trained
@@ -73,8 +68,7 @@ class AskedTeam:
 
         Args:
             question: a text for the task, or a problem of it.
-            key: the episode's randomness; None for one that only this question has: the first
-                question of a team that was just loaded always gets the same.
+            key: the episode's randomness; None for one by the number of the question.
 
         Raises:
             UsageError: the team is closed, or the task cannot use the text.
@@ -106,7 +100,6 @@ class AskedTeam:
             await asyncio.wait([work])
 
     def close(self) -> None:
-        """Refuse further questions."""
         self._open = False
 
     def _prepare(self, question: str | Problem, key: Key | None) -> tuple[str, Problem, Key]:

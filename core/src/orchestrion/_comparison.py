@@ -26,8 +26,8 @@ class ComparedResult:
         name: in the comparison.
         outcomes: by problem.
         seeds: tries per problem.
-        digests: of the problems, by id, see `Report.digests`.
-        task: settings of the task that the problems are from; None if they are not known.
+        digests: see `Report.digests`.
+        task: settings of the task that the problems are from, if known.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Defines how a plugin describes what it supplies."""
+"""Define how a plugin describes what it supplies."""
 
 from __future__ import annotations
 

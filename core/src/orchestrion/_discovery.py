@@ -1,4 +1,4 @@
-"""Lists installed plugins from metadata; imports no plugin.
+"""List installed plugins from metadata, without importing any.
 
 Each distribution is read alone, so that damaged metadata of one hides no other.
 """

@@ -1,4 +1,16 @@
-"""Every exception Orchestrion raises on purpose."""
+"""Every exception Orchestrion raises on purpose.
+
+OrchestrionError
+├── UsageError            what the user asked for cannot be done as asked (exit code 2)
+│   ├── ConfigError       one or more problems in a config, each with its place
+│   └── PluginError       a plugin or a component that is needed cannot be had
+├── RunError              a run failed (exit code 1)
+│   ├── StoreError        the run directory cannot be read, written or locked
+│   ├── CheckpointError   a checkpoint is damaged or does not fit
+│   └── ReplayError       a recorded call is missing or differs
+├── CallError             one call to the outside failed; carries its fault class
+└── BudgetError           the run's budget is used up (exit code 4, resumable)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds the calls, tokens and costs of a run before it starts.
+"""Bound the calls, tokens and costs of a run before it starts.
 
 The bound is computed from those that components give (see `_bounds`) and makes no call. It counts a
 byte as a token, and every episode as long as its limit allows. Retries of failed calls are not

@@ -1,4 +1,4 @@
-"""Checks a plugin's hooks before they are registered, and calls those that list components."""
+"""Check a plugin's hooks before they are registered, and call those that list components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs, reports, episodes and graphs as HTML for notebooks, without scripts or links.
+"""Show runs, reports, episodes and graphs as HTML for notebooks, without scripts or links.
 
 Texts of agents are not to be trusted: every text is escaped.
 """

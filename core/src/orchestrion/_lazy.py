@@ -1,4 +1,4 @@
-"""Lets a module import its public names on first use, so that importing the module is fast."""
+"""Import the public names of a module on first use, so that importing the module is fast."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The lifecycle hooks of the plugins that take part in a run, one typed method each.
-
-What hooks are told stands in the run's log as well."""
+"""Call the lifecycle hooks of the plugins that take part in a run, and log what they are told."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""Loads plugins, each only when it is needed, and finds the components that they supply.
+"""Load plugins when they are needed, and find the components that they supply.
 
-A plugin that cannot be loaded is unregistered, and the reason is kept; other plugins work on.
-pluggy's own loader is not used: it imports everything, stops at the first error, and drops the
-second of two plugins of the same name without a message.
+A plugin that cannot be loaded is unregistered, and the reason is kept. pluggy's own loader would
+import everything, stop at the first error, and silently drop the second of two equal names.
 """
 
 from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from orchestrion._components import KINDS, Component, Kind
 from orchestrion._discovery import Plugin, Selection, installed, normal
 from orchestrion._errors import PluginError
-from orchestrion._importing import importing, resolve, resolve_here
+from orchestrion._importing import importing, own_class, reason_of, resolve
 from orchestrion._interrupts import from_outside
 from orchestrion._suggest import article, did_you_mean, listed, nearest
 
@@ -148,9 +146,12 @@ class Plugins:
                 f"plugin name {name!r} is ambiguous: {listed(str(p) for p in wanted)}; "
                 "use the distribution's name"
             )
+        raise PluginError(self._missing(name))
+
+    def _missing(self, name: str) -> str:
         names = {n for p in self.installed for n in (p.name, p.distribution)}
         close = did_you_mean(name, names) if names else ", nor any other"
-        raise PluginError(f"no plugin called {name!r} is installed{close}")
+        return f"no plugin called {name!r} is installed{close}"
 
     def _named(self, name: str) -> list[Plugin]:
         """Return the plugins of a distribution of this name, or else those of this name."""
@@ -231,7 +232,8 @@ class Plugins:
                 components, kinds = supplied(self._manager, namespace)
         # BaseException: a plugin may call sys.exit() while it is imported.
         except BaseException as exc:
-            _raise_interrupt(exc)
+            if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+                raise
             if self._manager.has_plugin(_key(plugin)):
                 self._manager.unregister(name=_key(plugin))
             return Failure("broken", reason_of(exc), exc)
@@ -290,10 +292,14 @@ class Plugins:
         """
         the_kind = self.kind(kind)
         owner, colon, name = use.rpartition(":")
+        if colon and self._named(owner):
+            return self._find_in(self.get(owner), the_kind, name)
         if colon:
-            if not self._named(owner) and (own := _own_class(the_kind, owner, name)):
-                return own
-            return self._find_in(self._owner(owner), the_kind, name)
+            if own_class(owner, name) is not None:
+                component = Component(name, use, "a class of your own")
+                return Found(the_kind, component, Plugin(owner, owner, "", ""))
+            place = f"nor is there a module {owner!r} on sys.path or in the current folder"
+            raise PluginError(f"{self._missing(owner)}; {place}")
         matches = [
             Found(the_kind, loaded.components[kind][name], loaded.plugin)
             for loaded in self.load_all()
@@ -306,16 +312,6 @@ class Plugins:
             count = f"{len(matches)} plugins supply {article(kind)} {name!r}"
             raise PluginError(f"{count}: write {choices}")
         raise PluginError(self._why_not(the_kind, name))
-
-    def _owner(self, name: str) -> Plugin:
-        try:
-            return self.get(name)
-        except PluginError as error:
-            if self._named(name):
-                raise
-            raise PluginError(
-                f"{error}; nor is there a module {name!r} on sys.path or in the current folder"
-            ) from None
 
     def _find_in(self, plugin: Plugin, kind: Kind, name: str) -> Found:
         components = self.load(plugin).components
@@ -366,7 +362,8 @@ class Plugins:
             with importing(str(found)):
                 cls = resolve(found.component.path)
         except BaseException as exc:
-            _raise_interrupt(exc)
+            if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+                raise
             raise PluginError(f"{found} cannot be imported: {reason_of(exc)}") from exc
         if not (isinstance(cls, type) and "__attrs_attrs__" in cls.__dict__):
             raise PluginError(
@@ -382,7 +379,7 @@ class Plugins:
     ) -> Observers:
         """Return the lifecycle hooks of these plugins, in order of name, and then of listeners.
 
-        A listener is given with its plugin and its place, for messages.
+        Messages name a listener by its plugin and its place.
         """
         from orchestrion._observers import Observers
 
@@ -391,56 +388,5 @@ class Plugins:
         return Observers(self._manager, loaded, listeners)
 
 
-def _own_class(kind: Kind, module: str, name: str) -> Found | None:
-    """Return a class of the user's own; None if there is no such module."""
-    if not all(part.isidentifier() for part in module.split(".")):
-        return None
-    path = f"{module}:{name}"
-    try:
-        value = resolve_here(path)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
-            return None
-        raise PluginError(f"{path} cannot be imported: {reason_of(error)}") from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        hint = (
-            "; it was defined in a notebook or in a script of another process: put the class "
-            f"into a module, e.g. my_parts.py, and write `use: my_parts:{name}`"
-        )
-        hint = hint if module == "__main__" else ""
-        raise PluginError(f"{path} cannot be imported: {reason_of(error)}{hint}") from error
-    if not isinstance(value, type):
-        raise PluginError(f"{path} is {article(type(value).__name__)}, not a class")
-    if module == "__main__":
-        warnings.warn(
-            f"{path} is defined in a notebook or script: this process can train it, but a later "
-            "`orchestrion run` or `resume` cannot load it; put the class into a module for that",
-            stacklevel=2,
-        )
-    return Found(kind, Component(name, path, "a class of your own"), Plugin(module, module, "", ""))
-
-
 def _key(plugin: Plugin) -> str:
     return f"{plugin.distribution}:{plugin.name}"
-
-
-def _raise_interrupt(exc: BaseException) -> None:
-    """Raise a KeyboardInterrupt again if the user, and not the plugin, caused it."""
-    if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
-        raise exc
-
-
-def reason_of(exc: BaseException) -> str:
-    """Return an exception in one line, with the place where it was raised."""
-    import traceback
-
-    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
-    frames = traceback.extract_tb(exc.__traceback__)
-    last = frames[-1] if frames else None
-    # Places in the import machinery or in this loader are of no use.
-    own_files = ("<", os.path.dirname(__file__) + os.sep)
-    if last and not last.filename.startswith(own_files) and "pluggy" not in last.filename:
-        text += f" ({last.filename}, line {last.lineno})"
-    return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""What a run is made of: immutable records, each with one meaning.
+"""The immutable records that a run is made of.
 
 problem -> (decision -> activations -> turns)* -> trajectory -> episode (scores, reward)
 """
@@ -70,6 +70,7 @@ class Usage(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tokens(self) -> int:
+        """Return input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -285,6 +286,7 @@ class Trajectory:
 
     @property
     def last(self) -> Turn | None:
+        """Return the turn appended last."""
         return self._turn
 
     @property

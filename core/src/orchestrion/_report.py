@@ -1,4 +1,4 @@
-"""Report on contenders: all are evaluated by the same code, on the same problems and keys."""
+"""Report the results of contenders on the same problems with the same random numbers."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Contender:
         failed: share of episodes that failed or were cut off.
         missing: episodes without a reward.
         trained_on: episodes it was trained with.
-        passes: by k, share of problems solved by at least one of k tries (pass@k); empty where
-            problems are tried once. `solved` is the mean over tries (avg@k).
+        passes: by k, share of problems solved by at least one of k tries (pass@k), for k > 1;
+            `solved` is the mean over tries (avg@k).
     """
 
     name: str
@@ -80,8 +80,7 @@ class Report:
         ahead: reward of the first minus that of each of the others, paired by problem.
         unit: what costs are measured in, see `unit_of`.
         outcomes: of each contender on each problem.
-        digests: by problem id, the digest of the whole problem, see `problem_digests`; empty for
-            results that were stored without.
+        digests: see `problem_digests`; empty for results that were stored without.
     """
 
     split: str
@@ -196,8 +195,8 @@ def kinds(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
     """Return the results of an evaluation by category of problems.
 
     `reward` is the mean of the episodes that have one, `solved` the share that were solved,
-    `at_once` the share that ended at once: completed without any call or cost, either without a
-    turn or by a first turn that ends the episode. `at_once_reward` is the mean reward of these.
+    `at_once` the share that were completed without any call or cost, and without a turn or by a
+    first turn that ends the episode. `at_once_reward` is the mean reward of these.
     """
     groups = _grouped(episodes, lambda problem: problem.category)
     return {kind: _kind(groups[kind]) for kind in sorted(groups)}
@@ -257,11 +256,7 @@ def _means(group: Sequence[Episode]) -> dict[str, float | None]:
 
 
 def unit_of(rows: Iterable[Mapping[str, float | None]]) -> str:
-    """Return the unit of the `cost` of rows.
-
-    Agents define the unit of their cost. If every cost equals the US dollars, the tokens or the
-    calls of its row, that is the unit; otherwise it is the agents' own.
-    """
+    """Return the unit of the `cost` of rows: what every cost is equal to, or the agents' own."""
     table = [row for row in rows if row["cost"]]
     for unit, name in (("US dollars", "usd"), ("tokens", "tokens"), ("calls", "calls")):
         if table and all(math.isclose(row["cost"] or 0, row[name] or 0) for row in table):

@@ -56,10 +56,7 @@ class Route:
 
     @property
     def probabilities(self) -> Mapping[str, float] | None:
-        """Return the probability of each choice ("agent" or "agent:option"); None if not stated.
-
-        Computed when it is read.
-        """
+        """Return the probability of each choice ("agent" or "agent:option"); None if not stated."""
         stated = getattr(self._policy, "probabilities", None)
         if not callable(stated):
             return None
@@ -127,8 +124,7 @@ class Router:
 
         Args:
             state: the problem as text, or messages, or a mapping or an object with `messages`: the
-                last message of the user is the problem, and messages after it are turns, whose
-                `name` is their agent's.
+                last message of the user is the problem; later ones are turns by agent `name`.
             turns: further ones, for what messages cannot hold, such as data and usage.
             key: the randomness of the decision; None for one that only this decision has.
 
@@ -147,7 +143,7 @@ class Router:
             return self._decided(problem, past, key)
 
     def close(self) -> None:
-        """Close the components; it happens by itself when the router is not used any more."""
+        """Close the components, which else happens when the router is not used any more."""
         self._finalizer()
 
     def _decided(self, problem: Problem, turns: Sequence[Turn], key: Key) -> Route:
@@ -190,8 +186,8 @@ class Router:
 def router(target: str | Path, overrides: Sequence[str] = (), *, end: str = END) -> Router:
     """Return what decides as a run's policy does, for a loop of your own.
 
-    Neither agents nor models are opened for work, so no key of theirs is needed. It blocks until
-    the policy is open, and works within a running event loop, too.
+    No agent or model is opened for work, so that no key of theirs is needed. Blocks until the
+    policy is open, also within a running event loop.
 
     Args:
         target: a run's folder, its name below `runs/`, or a config file.

@@ -170,11 +170,7 @@ class Conduct:
             self.progress.noted("task", "other problems than before:", text)
 
     async def _reload(self) -> None:
-        """Open everything again with what the last checkpoint holds.
-
-        The report is then on what a later `eval` finds, also where a component does not save or
-        load all that it learned.
-        """
+        """Open everything again with the last checkpoint, as a later `eval` does."""
         checkpoint = self.store.usable().checkpoint
         assert checkpoint is not None  # the last iteration always writes one
         for path in await self.components.reload(checkpoint):
@@ -348,10 +344,7 @@ class Conduct:
     async def _train_baseline(
         self, name: str, team: Baseline, opened: Opened, stack: AsyncExitStack
     ) -> tuple[Opened, dict[str, JSON], int]:
-        """Train a baseline from nothing.
-
-        Returns its components, the settings that were learned, and the number of training episodes.
-        """
+        """Train a baseline; return its components, the learned settings, and how many episodes."""
         path, trained_on = team.trainer or "", 0
         overlay: dict[str, JSON] = {}
         for i in range(self._iterations(path)):

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +22,7 @@ from typing import Any, Final
 
 from orchestrion._errors import BudgetError
 from orchestrion._events import DEBUG, ERROR, INFO, LOGGER, WARNING, WHERE, event, within
+from orchestrion._readonly import finite
 from orchestrion._secrets import hidden
 
 NAME: Final = "run.log"
@@ -143,7 +143,7 @@ class _Formatter(logging.Formatter):
         fields.pop("log", None)
         if record.exc_info and record.exc_info[0] is not None:
             fields["exception"] = self.formatException(record.exc_info)
-        return hidden(self._render(_plain(fields)))
+        return hidden(self._render(finite(fields, _cut)))
 
 
 def _prepare(
@@ -211,15 +211,8 @@ class _Terminal(logging.Handler):
             self.handleError(record)
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON: long texts are cut, and numbers that JSON lacks are null."""
-    if isinstance(value, str) and len(value) > LONGEST:
-        # Half of a secret would not be found any more.
-        return f"{hidden(value)[:LONGEST]}... ({len(value):,} characters)"
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, (str, int, float)) else _plain(str(value))
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    # Half of a secret would not be found any more.
+    return f"{hidden(text)[:LONGEST]}... ({len(text):,} characters)"

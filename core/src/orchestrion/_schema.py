@@ -1,4 +1,4 @@
-"""Writes a JSON Schema of configs, with a branch for every installed component.
+"""Write a JSON Schema of configs, with a branch for every installed component.
 
 It is made from the shapes that also convert values (`_config/shapes.py`), so the two agree.
 `msgspec.json.schema` is not used: it refuses unions of a component or a path with anything but

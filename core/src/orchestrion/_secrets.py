@@ -1,4 +1,4 @@
-"""Secrets of a process, and the one place where their values are taken out of what is written.
+"""Keep the secrets of a process, and take their values out of everything that is written.
 
 A component asks for one with `OpenContext.secret`; the config registers its own. From then on the
 value is replaced in everything that core writes: stores, exports, errors, logs, tracebacks, JSON.

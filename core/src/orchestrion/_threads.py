@@ -1,4 +1,4 @@
-"""Runs plain functions in threads; one that never returns keeps no other waiting."""
+"""Run plain functions in threads, so that one that never returns blocks no other."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -90,21 +89,10 @@ def emit(data: Mapping[str, Any]) -> None:
     """Print a JSON document with the version of its schema; NaN and infinities become null."""
     import json
 
+    from orchestrion._readonly import finite
     from orchestrion._secrets import hidden
 
-    click.echo(hidden(json.dumps({"schema": SCHEMA, **_finite(data)}, indent=2)))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    return str(value)
+    click.echo(hidden(json.dumps({"schema": SCHEMA, **finite(data)}, indent=2)))
 
 
 def note(*lines: str) -> None:

@@ -1,4 +1,4 @@
-"""Show a run: a bar with rates on a terminal, plain lines elsewhere; a report at the end."""
+"""Show the progress and the results of runs as text."""
 
 from __future__ import annotations
 

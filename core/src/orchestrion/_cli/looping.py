@@ -1,4 +1,4 @@
-"""An event loop that is watched: components cannot block it unnoticed or keep it from ending.
+"""Run an event loop that components cannot block unnoticed or keep from ending.
 
 A thread checks that the loop runs callbacks. It names what blocks the loop, and ends the process
 if that takes longer than `run.timeout`, or if an interrupted command does not end. What is stored
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from orchestrion._cli.common import note
 from orchestrion._cli.signals import end_process, flush, left_behind
 from orchestrion._errors import RunError
-from orchestrion._importing import printing_aside
+from orchestrion._importing import printing_aside, reason_of
 from orchestrion._interrupts import Interrupted, Terminated, from_outside
 
 if TYPE_CHECKING:
@@ -54,8 +54,6 @@ def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
         Interrupted: Ctrl-C was pressed, or, as `Terminated`, a SIGTERM came.
         RunError: something raised SystemExit or the like, whose exit code is not ours.
     """
-    from orchestrion._plugins import reason_of
-
     supervisor = _Supervisor(on_end)
     try:
         with printing_aside(), supervisor, asyncio.Runner() as runner:

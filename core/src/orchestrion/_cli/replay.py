@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from orchestrion._cli.common import answer, block_option, emit, json_option, note, options
 from orchestrion._cli.looping import in_loop
-
-if TYPE_CHECKING:
-    from orchestrion._replay import Replayed
 
 
 @click.command("replay")
@@ -33,6 +28,7 @@ def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool)
     with Display(terminal=False if as_json else None) as display:
         result = in_loop(replay(directory, display, [*options(ctx).block, *block]))
     note(*result.notes)
+    exports = f", {len(result.exports)} exports" if result.exports else ""
     if as_json:
         emit(
             {
@@ -45,16 +41,11 @@ def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool)
                 "exports": list(result.exports),
             }
         )
+    elif result.difference:
+        answer(f"not identical: {result.difference}")
     else:
-        answer(_text(result))
+        answer(
+            f"identical: {result.iterations} iterations, {result.evaluations} evaluations, "
+            f"{result.episodes} episodes{exports}"
+        )
     return 1 if result.difference else 0
-
-
-def _text(result: Replayed) -> str:
-    if result.difference:
-        return f"not identical: {result.difference}"
-    exports = f", {len(result.exports)} exports" if result.exports else ""
-    return (
-        f"identical: {result.iterations} iterations, {result.evaluations} evaluations, "
-        f"{result.episodes} episodes{exports}"
-    )

@@ -54,6 +54,10 @@ def command(
     Exit code 0 if the episode was completed, 4 if a limit ended it, 1 if it failed or none of its
     turns gave anything.
     """
+    from orchestrion._keys import Key
+    from orchestrion._observers import EpisodeObservers
+    from orchestrion._trained import open_run
+
     if (text is None) == (problem_id is None):
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
     if text == "-":
@@ -67,10 +71,24 @@ def command(
         except UnicodeEncodeError as error:
             where = f"character {error.start + 1}"
             raise UsageError(f"--input is not valid UTF-8 ({where})") from None
-    blocked = [*options(ctx).block, *block]
-    episode, judged = in_loop(
-        _episode(target, text, problem_id, overrides, blocked, as_json, stream)
-    )
+
+    async def use() -> tuple[Episode, bool]:
+        """Run the episode; return it, and whether the task has anything to judge it by."""
+        async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
+            note(*trained.notes)
+            problem = _problem(trained, text, problem_id)
+            printer = _Printer(sys.stderr.isatty() if stream is None else stream)
+            if not as_json:
+                trained.engine.observers = EpisodeObservers(printer.turn_finished, None)
+                trained.engine.viewer = printer.watch
+            key = Key(trained.config.seed).child("run", problem.id, problem.text)
+            try:
+                episode = await trained.engine.run("run", problem, key)
+            finally:
+                printer.end()
+            return episode, text is None or problem.data is not None or bool(problem.hidden)
+
+    episode, judged = in_loop(use())
     if as_json:
         from orchestrion._store.serial import as_data
 
@@ -80,36 +98,6 @@ def command(
     if episode.turns and episode.answer is None:
         return 1
     return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
-
-
-async def _episode(
-    target: str,
-    text: str | None,
-    problem_id: str | None,
-    overrides: tuple[str, ...],
-    block: list[str],
-    quiet: bool,
-    stream: bool | None,
-) -> tuple[Episode, bool]:
-    """Run the episode; return it, and whether the task has anything to judge it by."""
-    from orchestrion._keys import Key
-    from orchestrion._observers import EpisodeObservers
-    from orchestrion._trained import open_run
-
-    async with open_run(target, overrides, block) as trained:
-        note(*trained.notes)
-        problem = _problem(trained, text, problem_id)
-        printer = _Printer(sys.stderr.isatty() if stream is None else stream)
-        if not quiet:
-            trained.engine.observers = EpisodeObservers(printer.turn_finished, None)
-            trained.engine.viewer = printer.watch
-        key = Key(trained.config.seed).child("run", problem.id, problem.text)
-        try:
-            episode = await trained.engine.run("run", problem, key)
-        finally:
-            printer.end()
-        free = text is not None and problem.data is None and not problem.hidden
-        return episode, not free
 
 
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""Standard output and error, also if they are closed or full; and the text written there."""
+"""Make standard output and error usable if they are closed or full; escape what is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show what models write as it comes: whole lines, each with its author."""
+"""Show what models write while they write it, each line with its author."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin needs that serves others: a socket, and limits for clients that misbehave."""
+"""A listening socket and time limits, for plugins that serve clients."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ _QUIET = 60.0
 def listener(host: str, port: int) -> socket.socket:
     """Return a socket that listens; port 0 takes a free one.
 
-    Connections that would take the last file descriptors are closed at once, since what answers
-    the others needs some too.
+    Connections that would take the last file descriptors are closed at once.
 
     Raises:
         UsageError: the address cannot be used, or the first client would be refused.
@@ -95,11 +94,9 @@ async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
 
 
 class Impatient:
-    """Closes connections on which no request has begun in time; put it before uvicorn's protocol.
+    """Closes connections on which no request has begun in time; uvicorn does if nothing comes.
 
-    uvicorn itself does so only while nothing at all comes.
-
-        class Protocol(Impatient, H11Protocol): ...
+    Put it before uvicorn's protocol: `class Protocol(Impatient, H11Protocol)`.
     """
 
     loop: asyncio.AbstractEventLoop
