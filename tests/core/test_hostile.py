@@ -42,9 +42,9 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged
 from orchestrion._engine.episode import Engine
 from orchestrion._guards import LONGEST
+from orchestrion._importing import importing
 from orchestrion._scaffold import Package, write
 from orchestrion._session import EngineSession
-from orchestrion._slow import importing
 from orchestrion.config import Budget as Caps
 from orchestrion.runs import RunReader
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrion import Saved, UsageError
 from orchestrion._cli.common import failure_lines
-from orchestrion._cli.driving import EVERY_ITERATION
+from orchestrion._cli.display import EVERY_ITERATION
 from orchestrion._session import summarize
 from orchestrion.runs import RunReader, newest_states
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train

@@ -62,7 +62,7 @@ async def bound_of(config: Config) -> Forecast:
 @pytest.mark.parametrize("name", ["tickets", "beam", "behaviours", "judge"])
 def test_a_run_takes_no_more_than_its_bound(name: str, tmp_path: Path) -> None:
     path = EXAMPLES / f"{name}.yaml"
-    config = load(path, smaller(load(path)).overrides)
+    config = load(path, smaller(load(path))[0])
     bound = asyncio.run(bound_of(config))
     train(config, tmp_path / "run")
     with RunReader(tmp_path / "run") as run:

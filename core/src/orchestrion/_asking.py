@@ -14,6 +14,7 @@ from orchestrion._engine.checks import text_problem, why_empty
 from orchestrion._errors import UsageError
 from orchestrion._guards import place_of
 from orchestrion._keys import Key
+from orchestrion._observers import EpisodeObservers
 from orchestrion._records import JSON, Episode, Problem, Status, Turn, Usage
 from orchestrion._trained import Trained, open_run
 
@@ -42,7 +43,6 @@ class TeamAnswer:
 
     @classmethod
     def of(cls, episode: Episode) -> TeamAnswer:
-        """Return the answer that an episode gives."""
         completed = [turn for turn in episode.turns if turn.status == "completed"]
         data = completed[-1].output.data if completed else None
         error = episode.error or why_empty(episode.trajectory)
@@ -51,12 +51,7 @@ class TeamAnswer:
 
 
 class AskedTeam:
-    """A team that answers questions: `await team("question")`, as many at once as you like.
-
-    Args:
-        trained: open for use.
-        concurrency: questions at once; others wait.
-    """
+    """A team that answers questions: `await team("question")`, at most `concurrency` at once."""
 
     def __init__(self, trained: Trained, concurrency: int) -> None:
         self.trained = trained
@@ -66,17 +61,14 @@ class AskedTeam:
         self._numbers = count()
         self._watchers: dict[str, Callable[[Turn], None]] = {}
         self._open = True
-        self.turn_finished: Callable[[str, Turn], None] | None = self._turn_finished
-        self.episode_finished: Callable[[Episode], None] | None = None
-        trained.engine.observers = self
+        trained.engine.observers = EpisodeObservers(self._turn_finished, None)
 
     async def __call__(self, question: str | Problem, key: Key | None = None) -> TeamAnswer:
         """Return the team's answer.
 
         Args:
             question: a text for the task, or a problem of it.
-            key: the episode's randomness; None for one that only this question has: the first
-                question of a team that was just loaded always gets the same.
+            key: the episode's randomness; None for one by the number of the question.
 
         Raises:
             UsageError: the team is closed, or the task cannot use the text.
@@ -90,8 +82,8 @@ class AskedTeam:
     ) -> AsyncGenerator[Turn | TeamAnswer, None]:
         """Yield each turn when it has finished, and the answer last.
 
-        Whoever leaves the loop early and closes the iterator (`contextlib.aclosing`) cancels the
-        rest. Arguments and errors are those of a call.
+        Closing the iterator early (`contextlib.aclosing`) cancels the rest. Arguments and errors
+        are those of a call.
         """
         name, problem, chosen = self._prepare(question, key)
         events: asyncio.Queue[Turn | asyncio.Task[TeamAnswer]] = asyncio.Queue()
@@ -108,7 +100,6 @@ class AskedTeam:
             await asyncio.wait([work])
 
     def close(self) -> None:
-        """Refuse further questions."""
         self._open = False
 
     def _prepare(self, question: str | Problem, key: Key | None) -> tuple[str, Problem, Key]:

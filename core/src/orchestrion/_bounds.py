@@ -1,8 +1,6 @@
-"""Combines the upper bounds that components give on their own calls, before a run.
+"""Combine the upper bounds that components give on their own calls, see `Agent.ceiling`.
 
-Whatever makes calls may have `ceiling(tokens)`: the most that it takes at one time, if it has so
-many tokens to read (see `Agent.ceiling`). A component without a bound is unknown; it never counts
-as free.
+A component without a bound is unknown; it never counts as free.
 """
 
 from __future__ import annotations
@@ -45,10 +43,8 @@ def turn_ceilings(
 ) -> tuple[list[Usage], int] | None:
     """Return the upper bound of each turn of an episode, and of the tokens to read at its end.
 
-    Any agent may take any turn, and reads everything that was written before it.
-
-    Returns:
-        None if an agent gives no bound.
+    Any agent may take any turn, and reads everything that was written before it. Return None if an
+    agent gives no bound.
     """
     ceilings = []
     for _ in range(turns):
@@ -65,10 +61,9 @@ def turn_ceilings(
 def team_ceiling(
     members: Mapping[str, Any], policy: Any, turns: int | None, tokens: int
 ) -> Usage | None:
-    """Return the upper bound of a nested team: for the `ceiling` of an agent that runs one.
+    """Return the upper bound of a nested team, for the `ceiling` of an agent that runs one.
 
-    The nested team adds at most the output of its last turn to the trajectory of the outer team.
-    Return None if a member gives no bound, or if the number of turns has none.
+    None if a member gives no bound, or if the number of turns has none.
     """
     most_turns = turns_of(policy, turns)
     bounds = None if most_turns is None else turn_ceilings(members, most_turns, tokens, tokens)

@@ -1,4 +1,4 @@
-"""Lists what a policy can choose from: each agent with each of its options."""
+"""List what a policy can choose from: each agent with each of its options."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ class ComparedResult:
         name: in the comparison.
         outcomes: by problem.
         seeds: tries per problem.
-        digests: of the problems, by id, see `Report.digests`.
-        task: settings of the task that the problems are from; None if they are not known.
+        digests: see `Report.digests`.
+        task: settings of the task that the problems are from, if known.
     """
 
     name: str
@@ -38,7 +38,6 @@ class ComparedResult:
 
     @property
     def unit(self) -> str:
-        """Return the unit of costs."""
         return unit_of(self.outcomes.values())
 
 
@@ -96,14 +95,14 @@ def compare_outcomes(first: ComparedResult, second: ComparedResult, key: Key) ->
         return tuple(p for p in shared if (rows[p]["solved"] or 0) > (others[p]["solved"] or 0))
 
     return Comparison(
-        (first.name, second.name),
-        len(shared),
-        units[0],
-        means,
-        (better(a, b), better(b, a)),
-        (len(first.outcomes) - len(shared), len(second.outcomes) - len(shared)),
-        max(first.seeds, second.seeds) > 1,
-        tuple(notes),
+        names=(first.name, second.name),
+        problems=len(shared),
+        unit=units[0],
+        means=means,
+        better=(better(a, b), better(b, a)),
+        alone=(len(first.outcomes) - len(shared), len(second.outcomes) - len(shared)),
+        several=max(first.seeds, second.seeds) > 1,
+        notes=tuple(notes),
     )
 
 
@@ -139,12 +138,10 @@ def _shared(first: ComparedResult, second: ComparedResult) -> tuple[list[str], l
 
 def _differing_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Return how each setting differs, sizes of splits left out."""
-    names = [name for name in dict.fromkeys([*first, *second]) if name not in SIZES]
-    pairs = {name: (first.get(name), second.get(name)) for name in names}
     return [
-        f"{name} is {_short(a)} in A and {_short(b)} in B"
-        for name, (a, b) in pairs.items()
-        if a != b
+        f"{name} is {_short(first.get(name))} in A and {_short(second.get(name))} in B"
+        for name in dict.fromkeys([*first, *second])
+        if name not in SIZES and first.get(name) != second.get(name)
     ]
 
 

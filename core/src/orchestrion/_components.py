@@ -1,4 +1,4 @@
-"""Defines how a plugin describes what it supplies."""
+"""Define how a plugin describes what it supplies."""
 
 from __future__ import annotations
 
@@ -33,17 +33,14 @@ class Kind(NamedTuple):
 
     Args:
         name: singular, as in messages.
-        section: the config section that defines components of it; that of executors is a setting
-            of `run`.
+        section: the config section that defines components of it.
         interface: "module:Protocol", the type that annotates fields to be wired.
-        hook: the hook that lists components of it; kinds of plugins' own use
-            `orchestrion_components`, which gives (kind name, component) pairs.
+        hook: the hook that lists components of it.
         many: whether the section maps names to components, or is one component.
-        observes: whether its components listen to a run and change nothing in it. Each has a method
-            `observe()` that returns an object with lifecycle hooks as methods, under the names of
-            the hooks. They are not part of a config's digest, and nothing is wired into them. One
-            that has `observe_served()` as well listens to a run while it is served: to its
-            episodes, from `orchestrion_run_started` to `orchestrion_run_finished`.
+        observes: whether its components listen to a run and change nothing in it: `observe()`
+            returns an object that has lifecycle hooks as methods, and so does `observe_served()`,
+            if there is one, for a run that is served. They are not part of a config's digest, and
+            nothing is wired into them.
     """
 
     name: str
@@ -54,20 +51,13 @@ class Kind(NamedTuple):
     observes: bool = False
 
 
+_INTERFACES, _EXECUTORS = "orchestrion._interfaces", "orchestrion._executors"
 KINDS = (
-    Kind("agent", "agents", "orchestrion._interfaces:Agent", "orchestrion_agents"),
-    Kind("model", "models", "orchestrion._interfaces:Model", "orchestrion_models"),
-    Kind("task", "task", "orchestrion._interfaces:Task", "orchestrion_tasks", many=False),
-    Kind(
-        "reward", "reward", "orchestrion._interfaces:RewardFunction", "orchestrion_rewards", False
-    ),
-    Kind("policy", "policy", "orchestrion._interfaces:Policy", "orchestrion_policies", many=False),
-    Kind("trainer", "trainer", "orchestrion._interfaces:Trainer", "orchestrion_trainers", False),
-    Kind(
-        "executor",
-        "run.executor",
-        "orchestrion._executors:Executor",
-        "orchestrion_executors",
-        False,
-    ),
+    Kind("agent", "agents", f"{_INTERFACES}:Agent", "orchestrion_agents"),
+    Kind("model", "models", f"{_INTERFACES}:Model", "orchestrion_models"),
+    Kind("task", "task", f"{_INTERFACES}:Task", "orchestrion_tasks", many=False),
+    Kind("reward", "reward", f"{_INTERFACES}:RewardFunction", "orchestrion_rewards", many=False),
+    Kind("policy", "policy", f"{_INTERFACES}:Policy", "orchestrion_policies", many=False),
+    Kind("trainer", "trainer", f"{_INTERFACES}:Trainer", "orchestrion_trainers", many=False),
+    Kind("executor", "run.executor", f"{_EXECUTORS}:Executor", "orchestrion_executors", many=False),
 )

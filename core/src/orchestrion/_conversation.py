@@ -35,12 +35,7 @@ def problem_and_turns(state: Any, agents: Collection[str]) -> tuple[str, list[Tu
     """
     if isinstance(state, str):
         return state, []
-    if isinstance(state, Mapping):
-        messages = state.get("messages")
-    elif isinstance(state, Sequence):
-        messages = state
-    else:
-        messages = getattr(state, "messages", None)
+    messages = state if isinstance(state, Sequence) else _get(state, "messages")
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         kind = type(state).__name__
         raise UsageError(f"a {kind} has no list `messages`; give a text, or messages")
@@ -61,14 +56,12 @@ def problem_and_turns(state: Any, agents: Collection[str]) -> tuple[str, list[Tu
 
 def _problem(messages: Sequence[Any]) -> str:
     """Return the last message, after those before it as labelled lines, as `serve` does."""
-    texts = [_text(message, place) for place, message in enumerate(messages)]
-    if len(messages) == 1:
-        return texts[0]
+    *earlier, last = [_text(message, place) for place, message in enumerate(messages)]
     labelled = [
-        f"{_role(message, place)}: " + "\n  ".join(text.splitlines())
-        for place, (message, text) in enumerate(zip(messages[:-1], texts, strict=False))
+        f"{_role(messages[place], place)}: " + "\n  ".join(text.splitlines())
+        for place, text in enumerate(earlier)
     ]
-    return "\n".join([*labelled, "", texts[-1]])
+    return "\n".join([*labelled, "", last]) if labelled else last
 
 
 def _get(message: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Lists installed plugins from metadata; imports no plugin.
+"""List installed plugins from metadata, without importing any.
 
 Each distribution is read alone, so that damaged metadata of one hides no other.
 """
@@ -56,8 +56,7 @@ def installed(group: str = GROUP, path: Sequence[str] | None = None) -> list[Plu
 def _folders(path: Iterable[str]) -> Iterator[str]:
     """Yield the metadata folders on a path.
 
-    `importlib.metadata` does this for archives, too, but importing it takes as long as the rest
-    of `orchestrion --help`.
+    Importing `importlib.metadata` would take as long as the rest of `orchestrion --help`.
     """
     for place in dict.fromkeys(path):
         try:

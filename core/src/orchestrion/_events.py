@@ -1,4 +1,4 @@
-"""Events of a run for its log: who says what happens need not know who listens.
+"""Report events of a run for its log; the code that reports one does not know who listens.
 
 They go through the standard library's logger `orchestrion.run`, with fields beside their name.
 Without a listener they go nowhere.
@@ -25,13 +25,13 @@ WHERE: ContextVar[Mapping[str, Any]] = ContextVar("orchestrion_where", default=M
 
 
 def event(level: int, name: str, **fields: Any) -> None:
-    """Tell listeners what happened."""
+    """Report an event to the listeners of its level."""
     if LOGGER.isEnabledFor(level):
         LOGGER.log(level, name, extra={"fields": fields})
 
 
 def listened(level: int) -> bool:
-    """Return whether events of a level are listened to."""
+    """Return whether anybody listens to events of a level."""
     return LOGGER.isEnabledFor(level)
 
 

@@ -40,9 +40,7 @@ class Link(Protocol):
 class Executor(Protocol):
     """Runs the episodes of a run in workers: `run.executor` of a config.
 
-    Like other components, it may have `open(ctx)`, an async context manager that yields its
-    runtime. It needs no state: a worker that is gone is replaced by a new one, and what ran there
-    runs again.
+    It needs no state: a worker that is gone is replaced, and what ran there runs again.
     """
 
     @property
@@ -51,7 +49,7 @@ class Executor(Protocol):
         ...
 
     async def start(self) -> Link:
-        """Start a worker, which calls `work` with its own end of the link; return the other end.
+        """Start a worker, which calls `work` with its own end of a link; return the other end.
 
         Raises:
             LinkLost: it cannot be started.

@@ -1,4 +1,4 @@
-"""Bounds the calls, tokens and costs of a run before it starts.
+"""Bound the calls, tokens and costs of a run before it starts.
 
 The bound is computed from those that components give (see `_bounds`) and makes no call. It counts a
 byte as a token, and every episode as long as its limit allows. Retries of failed calls are not
@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from math import ceil, isnan
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from attrs import frozen
 
@@ -24,7 +24,7 @@ from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Plan
 from orchestrion._offline import no_network
 from orchestrion._readiness import ready, sizes_of
-from orchestrion._records import NO_USAGE, Problem, Split, Usage
+from orchestrion._records import NO_USAGE, Problem, Usage
 from orchestrion._report import own_name
 from orchestrion._store import RunReader
 from orchestrion._store.names import run_directories
@@ -58,7 +58,6 @@ class Forecast:
 
     @property
     def total(self) -> Usage:
-        """Return the sum of the known bounds."""
         return sum((part.usage for part in self.parts), NO_USAGE)
 
     @property
@@ -86,14 +85,8 @@ class Forecast:
         if not parts:
             return NO_USAGE
         part = max(parts, key=lambda usage: (usage.usd / usage.calls, usage.tokens / usage.calls))
-        return Usage(
-            1, ceil(part.tokens / part.calls), 0, part.usd / part.calls, part.cost / part.calls
-        )
-
-
-def forecast(opened: Opened) -> Forecast:
-    """Return the bound of a run of these components."""
-    return _Forecaster(opened).all()
+        tokens = ceil(part.tokens / part.calls)
+        return Usage(1, tokens, 0, part.usd / part.calls, part.cost / part.calls)
 
 
 async def forecast_of(config: Config) -> Forecast:
@@ -117,6 +110,11 @@ def spent_before(config: Config, root: Path) -> tuple[Path, Usage] | None:
     return max(completed)[1:] if completed else None
 
 
+def forecast(opened: Opened) -> Forecast:
+    """Return the bound of a run of these components."""
+    return _Forecaster(opened).all()
+
+
 @frozen
 class _Bounded:
     """A component with its place in the config; the first source that gives a ceiling counts."""
@@ -135,30 +133,25 @@ class _Forecaster:
         self.opened, self.config = opened, opened.config
         self.limit = self.config.limits.turns
         task, place = opened.runtimes["task"], place_of(self.config, "task")
-        splits = {split: problems_of(task, split, place) for split in get_args(Split)}
         self.sizes = sizes_of(opened)
-        self.tokens = max(
-            (
-                tokens_of(problem)
-                for split, problems in splits.items()
-                for problem in islice(problems, min(_MAX_PROBLEMS, self.sizes[split]))
-            ),
-            default=0,
-        )
+        self.tokens = 0
+        """Of the longest problem."""
+        for split, size in self.sizes.items():
+            problems = islice(problems_of(task, split, place), min(_MAX_PROBLEMS, size))
+            self.tokens = max([self.tokens, *map(tokens_of, problems)])
 
     def all(self) -> Forecast:
-        config, evaluation = self.config, self.config.evaluation
+        config = self.config
         parts: list[Part] = []
         for path in config.stages:
             parts += self._training(path, path, "policy", config.roster)
-        parts += self._evaluation(
-            f"evaluation of {own_name(config)}", "policy", config.roster, bool(config.stages)
-        )
-        for name, baseline in evaluation.baselines.items():
+        part, trained = f"evaluation of {own_name(config)}", bool(config.stages)
+        parts += self._evaluation(part, "policy", config.roster, trained)
+        for name, baseline in config.evaluation.baselines.items():
             agents, policy = baseline.agents or config.roster, baseline.policy
+            trained = baseline.trainer is not None
             if baseline.trainer is not None:
                 parts += self._training(f"training of {name}", baseline.trainer, policy, agents)
-            trained = baseline.trainer is not None
             parts += self._evaluation(f"evaluation of {name}", policy, agents, trained)
         notes = [f"a byte is taken for a token; the longest problem has {self.tokens:,}"]
         if any(part.usage.calls for part in parts):

@@ -1,4 +1,4 @@
-"""Checks a plugin's hooks before they are registered, and calls those that list components."""
+"""Check a plugin's hooks before they are registered, and call those that list components."""
 
 from __future__ import annotations
 
@@ -72,8 +72,13 @@ def supplied(
     manager: pluggy.PluginManager, namespace: Any
 ) -> tuple[dict[str, dict[str, Component]], tuple[Kind, ...]]:
     """Return the components, by kind and name, and the kinds of a registered plugin."""
+    pairs = [
+        (kind.name, component)
+        for kind in KINDS
+        for component in _call(manager, namespace, kind.hook)
+    ]
     components: dict[str, dict[str, Component]] = {}
-    for kind, component in _components(manager, namespace):
+    for kind, component in [*pairs, *_call(manager, namespace, "orchestrion_components")]:
         of_kind = components.setdefault(kind, {})
         if not isinstance(component, Component):
             raise HookError(f"{type(component).__name__} {component!r} is not a Component")
@@ -87,23 +92,13 @@ def supplied(
         if component.name in of_kind:
             raise HookError(f"it supplies two components of kind {kind} called {component.name!r}")
         of_kind[component.name] = component
-    return components, tuple(_kinds(manager, namespace))
-
-
-def _components(manager: pluggy.PluginManager, namespace: Any) -> Iterator[tuple[str, Any]]:
-    for kind in KINDS:
-        for component in _call(manager, namespace, kind.hook):
-            yield kind.name, component
-    yield from _call(manager, namespace, "orchestrion_components")
-
-
-def _kinds(manager: pluggy.PluginManager, namespace: Any) -> Iterator[Kind]:
-    for kind in _call(manager, namespace, "orchestrion_kinds"):
+    kinds = tuple(_call(manager, namespace, "orchestrion_kinds"))
+    for kind in kinds:
         if not isinstance(kind, Kind):
             raise HookError(f"{type(kind).__name__} {kind!r} is not a Kind")
         if not _SECTION.fullmatch(kind.section) or not _PATH.fullmatch(kind.interface):
             raise HookError(f"kind {kind.name!r} needs a lower-case section and a 'module:Class'")
-        yield kind
+    return components, kinds
 
 
 def _call(manager: pluggy.PluginManager, namespace: Any, hook: str) -> Iterator[Any]:

@@ -99,29 +99,26 @@ def orchestrion_components() -> Iterable[tuple[str, Component]]:
 
 @hookspec
 def orchestrion_sections() -> Iterable[str]:
-    """Sections that commands of this plugin take out of a config, see `Draft.take`.
+    """Sections that commands of this plugin take out of a config, see `Draft.take`. Since 0.2.
 
-    Each is "package.module:Class", an attrs class whose fields are the sections; the schema of
-    configs has them. Since 0.2.
+    Each is "package.module:Class", an attrs class whose fields are the sections.
     """
     return ()
 
 
 @hookspec
 def orchestrion_doctor() -> Iterable[tuple[str, str, str]]:
-    """Return lines for `orchestrion doctor` about this plugin: (topic, state, text).
+    """Return lines for `orchestrion doctor` about this plugin: (topic, state, text). Since 0.1.
 
-    The state is "ok", "note" (worth knowing) or "problem" (the exit code is not 0). Called by
-    that command alone; may take seconds. Since 0.1.
+    The state is "ok", "note" (worth knowing) or "problem" (the exit code is not 0).
     """
     return ()
 
 
 # ---------------------------------------------------------------- the life of a run
-# Called by the engine for the plugins that the config uses, and those listed in `run.observers`,
-# never for a plugin that is merely installed. Must return quickly; raising fails the run, and the
-# error names the plugin. A kind with `observes` (see `Kind`) has components with the same hooks, as
-# methods of what their `observe()` returns: for listeners that need settings.
+# Called for the plugins that the config uses and those in `run.observers`, not for others that are
+# installed. Must return quickly; raising fails the run, and the error names the plugin. Listeners
+# that need settings are components of a kind with `observes`, see `Kind`.
 
 
 @hookspec
@@ -157,8 +154,8 @@ def orchestrion_checkpoint_written(path: Path, iteration: int) -> None:
 
 @hookspec
 def orchestrion_run_finished(directory: Path | None, status: str) -> Callable[[], None] | None:
-    """Return a run ends: "completed", "failed", "budget" or "cancelled". Since 0.1.
+    """A run ends: "completed", "failed", "budget" or "cancelled". Since 0.1.
 
-    An implementation that has to wait for something, e.g. for a server, may return a function that
-    does: it is called when all plugins know that the run ended, so that waits do not add up.
+    An implementation that has to wait, e.g. for a server, may return a function that does: it is
+    called when all plugins know that the run ended, so that waits do not add up.
     """

@@ -1,4 +1,4 @@
-"""Runs, reports, episodes and graphs as HTML for notebooks, without scripts or links.
+"""Show runs, reports, episodes and graphs as HTML for notebooks, without scripts or links.
 
 Texts of agents are not to be trusted: every text is escaped.
 """
@@ -8,17 +8,16 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from orchestrion._activations import Activations
+from orchestrion._cli.display import usage_text
+from orchestrion._records import Episode, Turn
+from orchestrion._report import Report
 from orchestrion._secrets import hidden
-
-if TYPE_CHECKING:
-    from orchestrion._activations import Activations
-    from orchestrion._records import Episode, Turn
-    from orchestrion._report import Contender, Report
-    from orchestrion._statistics import Estimate
-    from orchestrion._stored_run import Run
-
+from orchestrion._statistics import Estimate
+from orchestrion._store import RunReader
+from orchestrion._stored import stored_report
+from orchestrion._stored_run import Run
 
 _SHOWN = 10_000
 """Characters of a text that are shown."""
@@ -48,10 +47,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def run_html(run: Run) -> str:
     """Return what a run is, how it stands, how its reward went, and its report."""
-    from orchestrion._cli.display import usage_text
-    from orchestrion._store import RunReader
-    from orchestrion._stored import stored_report
-
     with RunReader(run.path) as reader:
         iterations, report = reader.iterations(), stored_report(reader)
         facts = [
@@ -81,29 +76,22 @@ def _course(values: Sequence[float | None]) -> str:
 
 def report_html(report: Report) -> str:
     """Return a report's verdict, and a table with a row for each contender."""
-    head = [
-        "",
-        "solved",
-        f"cost ({report.unit})",
-        "reward",
-        f"{report.contenders[0].name} minus this one",
-        "trained on",
-    ]
-
-    def row(team: Contender) -> list[str]:
-        ahead = report.ahead.get(team.name)
-        return [
+    ahead = f"{report.contenders[0].name} minus this one"
+    head = ["", "solved", f"cost ({report.unit})", "reward", ahead, "trained on"]
+    rows = [
+        [
             team.name,
             *(_interval(value) for value in (team.solved, team.cost, team.reward)),
-            "" if ahead is None else _interval(ahead),
+            _interval(report.ahead[team.name]) if team.name in report.ahead else "",
             f"{team.trained_on} episodes" if team.trained_on else "",
         ]
-
+        for team in report.contenders
+    ]
     tries = f", {report.seeds} tries each" if report.seeds > 1 else ""
     where = f"held-out split {report.split}: {report.problems} problems{tries}"
     return (
         f"<p>{escaped(report.verdict.as_text(report))}</p>"
-        f"{_table(head, map(row, report.contenders))}"
+        f"{_table(head, rows)}"
         f"<small>{escaped(where)}; intervals: 95 %, bootstrap over problems</small>"
     )
 
@@ -116,8 +104,6 @@ def _interval(value: Estimate) -> str:
 
 def episode_html(episode: Episode) -> str:
     """Return an episode: problem, outcome, and what each turn said, to be unfolded."""
-    from orchestrion._cli.display import usage_text
-
     scores, reward = episode.scores, episode.reward
     facts = [
         ("problem", f"{episode.problem.id} {episode.problem.category}".strip()),

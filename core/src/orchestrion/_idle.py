@@ -1,4 +1,4 @@
-"""Settings that do nothing beside others: said, and not passed over."""
+"""Refuse settings that have no effect beside others."""
 
 from __future__ import annotations
 

@@ -1,21 +1,25 @@
-"""Imports what a text such as "package.module:name" names."""
+"""Import what a text such as "package.module:name" names."""
 
 from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module, invalidate_caches
-from threading import Lock
+from threading import Lock, Timer
 from typing import Any
 
-from orchestrion._errors import UsageError
+from orchestrion._errors import PluginError, UsageError
 from orchestrion._suggest import article
+
+PATIENCE = 1.0
+"""Seconds that an import may take before people begin to wonder."""
 
 
 class _Aside:
-    """Sends what is printed to standard error while any thread asks for that.
+    """Sends what components print to standard error; standard output is for results.
 
     `redirect_stdout` puts back what it found, which another thread may have redirected meanwhile.
     """
@@ -40,6 +44,19 @@ class _Aside:
 
 
 printing_aside = _Aside()
+
+
+@contextmanager
+def importing(what: str) -> Iterator[None]:
+    """Keep standard output free, and print `importing WHAT ...` if the block takes a second."""
+    timer = Timer(PATIENCE, lambda: print(f"importing {what} ...", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        with printing_aside():
+            yield
+    finally:
+        timer.cancel()
 
 
 def resolve(path: str) -> Any:
@@ -71,15 +88,60 @@ def resolve_here(path: str) -> Any:
                 raise
 
 
-def load_object(path: str, where: str) -> Any:
-    """Return what stands at "package.module:name", installed or in the current folder.
-
-    Args:
-        path: names it.
-        where: the setting, for the error.
+def own_class(module: str, name: str) -> type | None:
+    """Return a class of the user's own, which needs no plugin; None if there is no such module.
 
     Raises:
-        UsageError: it cannot be imported.
+        PluginError: it cannot be imported, or is no class.
+    """
+    if not all(part.isidentifier() for part in module.split(".")):
+        return None
+    path = f"{module}:{name}"
+    in_notebook = module == "__main__"
+    try:
+        value = resolve_here(path)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module}.".startswith(f"{missing}."):
+            return None
+        hint = (
+            "; it was defined in a notebook or in a script of another process: put the class "
+            f"into a module, e.g. my_parts.py, and write `use: my_parts:{name}`"
+        )
+        reason = reason_of(error) + (hint if in_notebook else "")
+        raise PluginError(f"{path} cannot be imported: {reason}") from error
+    if not isinstance(value, type):
+        raise PluginError(f"{path} is {article(type(value).__name__)}, not a class")
+    if in_notebook:
+        warnings.warn(
+            f"{path} is defined in a notebook or script: this process can train it, but a later "
+            "`orchestrion run` or `resume` cannot load it; put the class into a module for that",
+            stacklevel=2,
+        )
+    return value
+
+
+def reason_of(exc: BaseException) -> str:
+    """Return an exception in one line, with the place where it was raised."""
+    import traceback
+
+    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+    frames = traceback.extract_tb(exc.__traceback__)
+    last = frames[-1] if frames else None
+    # Places in the import machinery or in the loader of plugins are of no use.
+    own_files = ("<", os.path.dirname(__file__) + os.sep)
+    if last and not last.filename.startswith(own_files) and "pluggy" not in last.filename:
+        text += f" ({last.filename}, line {last.lineno})"
+    return " ".join(text.split())
+
+
+def load_object(path: str, where: str) -> Any:
+    """Return what `path` ("package.module:name") names, installed or in the current folder.
+
+    Raises:
+        UsageError: it cannot be imported; names the setting, `where`.
     """
     try:
         return resolve_here(path)

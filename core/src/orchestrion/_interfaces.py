@@ -81,13 +81,12 @@ class Plan:
     """The most that one iteration of a trainer takes, for the dry run. Plans can be added.
 
     Args:
-        episodes: whole episodes, each with as many turns as it may have, verified and rewarded.
-        turns: turns of agents besides these, e.g. of branches that share their first turns.
-        verdicts: finished episodes besides these, each verified and rewarded.
+        episodes: whole episodes of the longest length, verified and rewarded.
+        turns: further turns of agents, e.g. of branches that share their first turns.
+        verdicts: further finished episodes, each verified and rewarded.
         scores: partial scores by the verifier.
         usage: the trainer's own calls.
-        readings: what reads a trajectory for the trainer, and how often: something that has
-            `ceiling(tokens)`, such as an estimator of its own.
+        readings: components with `ceiling(tokens)` that read a trajectory, and how often.
         longest: the most turns of one trajectory, if that can be more than `limits.turns`.
     """
 
@@ -100,7 +99,6 @@ class Plan:
     longest: int = 0
 
     def __add__(self, other: Plan) -> Plan:
-        """Return the most that both take together."""
         return Plan(
             self.episodes + other.episodes,
             self.turns + other.turns,
@@ -133,22 +131,22 @@ class OpenContext:
         path: the component's place in the config, e.g. "agents.critic".
         key: randomness of this component, e.g. for initial weights.
         roster: the team, in config order; what a policy chooses from.
-        names: the config names of components wired into this one, by field name (one name for
-            each element of a list); inline components are named by their path.
+        names: by field name, the config names of components wired into this one (a name for each
+            element of a list); inline components are named by their path.
         directory: the run's folder, or None where nothing is stored.
-        note: puts a name and a text into the run's manifest, e.g. which of several backends was
-            chosen, and shows it to the person who started the run.
-        live: whether the components may make external calls; not in a replay, a dry run or
-            `validate`, where `open` must neither make one nor ask for a key.
-        trial: whether nothing will be run, as in `validate` and a dry run: core only reads what
-            components say of themselves, and `open` may skip what is heavy to load.
-        described: whether a policy that decides alone (`router`) reads what components say of
-            themselves: files that the settings name may be missing. `trial` is then true, too.
+        note: puts a name and a text into the run's manifest, e.g. which backend was chosen, and
+            shows it to the person who started the run.
+        live: whether calls to the outside may be made. In a replay, a dry run or `validate`,
+            `open` must neither make one nor ask for a key.
+        trial: whether nothing will be run (`validate`, a dry run), so that `open` may skip what
+            is heavy to load.
+        described: whether only a `router` reads what components say of themselves, so that files
+            that the settings name may be missing. `trial` is then true, too.
         environment: the environment variables, with those of the config's `.env`.
         turns: the most turns of an episode (`limits.turns`); None for no limit.
         timeout: the most seconds of a turn (`run.timeout`); None for no limit.
-        trains: whether a run of many episodes is stored (`orchestrion train`), or, where nothing
-            is run (`trial`), whether the config has a trainer.
+        trains: whether a run of many episodes is stored (`orchestrion train`), or, in a `trial`,
+            whether the config has a trainer.
     """
 
     path: str
@@ -168,7 +166,7 @@ class OpenContext:
     def secret(self, name: str) -> Secret:
         """Return the secret in an environment variable, and keep it out of all that core writes.
 
-        If the context is not `live`, the variable may be missing; the secret is then empty.
+        It is empty if the variable is missing and the context is not `live`.
 
         Raises:
             UsageError: the variable is not set, or empty.
@@ -214,26 +212,11 @@ class View(Struct, frozen=True):
     @property
     def turns(self) -> tuple[Turn, ...]:
         """Return the completed turns this activation may read: `given`, then in their order."""
-        if self.reads is None:
-            turns = [turn for turn in self.trajectory.turns if turn.status == "completed"]
-        else:
-            turns = _turns_at(self.trajectory, set(self.reads))
-        return (*self.given, *turns)
-
-
-def _turns_at(trajectory: Trajectory, wanted: set[int]) -> list[Turn]:
-    """Return the completed turns with these indices, in order."""
-    # From the end: what is read is mostly recent, and the whole may be long.
-    turns: list[Turn] = []
-    for turn in trajectory.backward() if wanted else ():
-        if turn.index in wanted:
-            wanted.discard(turn.index)
-            if turn.status == "completed":
-                turns.append(turn)
-            if not wanted:
-                break
-    turns.sort(key=lambda turn: turn.index)
-    return turns
+        turns: Sequence[Turn] = self.trajectory.turns
+        if self.reads is not None:
+            wanted = set(self.reads)
+            turns = [turn for turn in turns if turn.index in wanted]
+        return (*self.given, *(turn for turn in turns if turn.status == "completed"))
 
 
 @frozen
@@ -254,18 +237,16 @@ class Request:
         content: all that the answer depends on, as JSON (model, messages, settings).
         version: the version of the component that calls; part of cache and journal keys.
         sample: tells samples of one content apart; part of the cache key.
-        cache: whether an equal earlier request may answer this one: one of this run, and one of
-            an earlier run where `run.cache` names a cache that runs share; None means only there.
+        cache: whether an equal earlier request may answer this one: one of this run, or one of
+            another run in the cache that `run.cache` names; None means only the latter.
         limits: the service's limits; the first request of a service sets them.
         timeout: seconds for one attempt.
-        shown: what people see in place of `content` when they look at the call later, if they
-            cannot read `content`, e.g. numbers of tokens.
+        shown: what people see in place of a `content` that they cannot read, e.g. token numbers.
         lasting: whether an attempt goes on at the service when this process ends, and is taken up
             by a resumed run (a batch): what is cut off is then not booked as spent.
         computed: whether the answer is computed in this process from the request and from what
-            checkpoints hold, such as a model's weights. It is recorded as any other, but nothing
-            waits for the disk, and a resumed run computes it again. So neither the disk nor an
-            interruption changes which of such requests are ready at the same time.
+            checkpoints hold, such as a model's weights. Nothing waits for the disk then, and a
+            resumed run computes it again, so that the same requests are ready at the same time.
     """
 
     service: str
@@ -309,10 +290,7 @@ class Calls(Protocol):
         return
 
     async def run(
-        self,
-        request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage = NO_USAGE,
+        self, request: Request, do: Callable[[], Awaitable[Answer]], reserve: Usage = NO_USAGE
     ) -> Answer:
         """Do a call: limited, retried, budgeted, cached, journaled.
 
@@ -359,20 +337,22 @@ class Calls(Protocol):
 class Agent(Protocol):
     """Does one piece of work.
 
-    `act` may be a coroutine function (it runs on the event loop) or a plain function (it runs in
-    a worker thread). `options` is a finite set; an activation carries one of them. An agent that
-    is `pure` is a function of `memo(view)`, or, without that method, of everything in its view:
-    the engine reuses results of equal content and charges their usage as if it had run.
+    `act` may be a coroutine function, which runs on the event loop, or a plain function, which
+    runs in a worker thread.
     """
 
     @property
     def options(self) -> Sequence[str]:
-        """Return the finite set of options of an activation; empty means no option."""
+        """Return the options, of which an activation carries one; empty means no option."""
         return ()
 
     @property
     def pure(self) -> bool:
-        """Return whether the output depends only on settings, option and `memo(view)`."""
+        """Return whether the output depends only on settings, option and `memo(view)`.
+
+        Without a method `memo` it depends on the whole view. The engine reuses results of equal
+        content, and charges their usage as if the agent had run.
+        """
         return False
 
     @property
@@ -387,10 +367,10 @@ class Agent(Protocol):
     def ceiling(self, tokens: int) -> Usage | None:
         """Return the most that one activation takes, with all its calls; retries do not count.
 
-        `tokens` is the most that the problem and the trajectory have to read. `output_tokens` of
-        the result also bounds what the turn adds to the trajectory, with or without calls. A price
-        that is not known is NaN. None, the default, means that there is no known bound;
-        `ceiling = no_calls` in the class says that there are no calls.
+        `tokens` is the most that the problem and the trajectory have. `output_tokens` of the
+        result also bounds what the turn adds to the trajectory, with or without calls. A price
+        that is not known is NaN. None means that no bound is known; `ceiling = no_calls` in the
+        class says that there are no calls.
         """
         return None
 
@@ -431,9 +411,8 @@ class Model(Protocol):
         generation: where the weights are at hand, the tokens as they were sampled; agents pass it
             on in their output's metadata, as `generations`, a list, for those who train the weights
 
-    A model refuses, with a permanent `CallError`, a setting that it cannot honour. It may list
-    those of `tools`, `schema` and `stop` that it never can in an attribute `unsupported`; agents
-    ask by `supports` before a run.
+    A model refuses a setting that it cannot honour with a permanent `CallError`. Those of `tools`,
+    `schema` and `stop` that it never can, it may list in an attribute `unsupported` (`supports`).
     """
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
@@ -452,16 +431,12 @@ class Model(Protocol):
     def together(self) -> bool:
         """Return whether the last bits of an answer depend on the other requests of its batch.
 
-        Then all of a run must be computed in one process: with `run.executor`, too, a team with
-        such a model stays in the process that leads the run.
+        A team with such a model stays in the process that leads the run, also with `run.executor`.
         """
         return False
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Return the most that one completion takes; see `Agent.ceiling`.
-
-        `tokens` is the most that the messages of the request have.
-        """
+        """Return the most that one completion of so many tokens takes; see `Agent.ceiling`."""
         return None
 
 
@@ -481,22 +456,13 @@ class Task(Protocol):
         return Step(state)
 
     async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: Any,
-        *,
-        final: bool,
-        calls: Calls,
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
         """Judge a result, whatever any agent claims. `final=False` asks for a partial score."""
         ...
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Return the most that one verification takes; see `Agent.ceiling`.
-
-        `tokens` is the most that problem and trajectory have.
-        """
+        """Return the most that one verification takes; see `Agent.ceiling`."""
         return None
 
     def problem_from(self, text: str) -> Problem:
@@ -539,9 +505,8 @@ class Policy(Protocol):
     async def prepare(self, situation: Situation, calls: Calls) -> None:
         """Get from the outside what `decide` needs in this situation, such as embeddings.
 
-        It goes through `calls` every time, so that a replay finds it: let the cache of the call
-        path answer what was asked before. What it takes is part of the run's spend, and of no
-        turn's cost.
+        Go through `calls` every time, so that a replay finds it; the cache of the call path
+        answers what was asked before. What it takes is part of the run's spend, of no turn's cost.
 
         Raises:
             CallError: after the last attempt; the episode fails.
@@ -549,10 +514,7 @@ class Policy(Protocol):
         return
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Return the most that one `prepare` takes; see `Agent.ceiling`.
-
-        `tokens` is the most that problem and trajectory have. Called only if it `prepares`.
-        """
+        """Return the most that one `prepare` takes; see `Agent.ceiling`."""
         return None
 
     @property
@@ -564,8 +526,7 @@ class Policy(Protocol):
     def portable(self) -> bool:
         """Return whether a pickled copy can decide in another process in place of this one.
 
-        Matters for the policy of a `Job` alone: with `run.executor`, jobs whose policy is not
-        portable run in the process that leads the run.
+        With `run.executor`, a `Job` whose own policy cannot runs in the process that leads the run.
         """
         return False
 
@@ -578,10 +539,7 @@ class RewardFunction(Protocol):
         ...
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Return the most that one scoring takes; see `Agent.ceiling`.
-
-        `tokens` is the most that problem and trajectory have.
-        """
+        """Return the most that one scoring takes; see `Agent.ceiling`."""
         return None
 
 
@@ -630,8 +588,7 @@ class Session(Protocol):
     ) -> list[Episode]:
         """Run one episode on each problem of a split, for use and not for training.
 
-        The keys depend on the split and the problem alone, so that policies are compared on
-        common random numbers.
+        The keys depend on split and problem alone, so that policies have common random numbers.
         """
         ...
 
@@ -650,8 +607,8 @@ class Session(Protocol):
     async def finish(self, branch: Branch) -> Episode:
         """Return the branch as a completed, verified and rewarded episode.
 
-        Episodes are numbered in the order of these calls. The order must not depend on how long
-        agents take, because a replay must number them alike: extend all, then finish all.
+        Episodes are numbered in the order of these calls, which must not depend on how long agents
+        take, for a replay to number them alike: extend all, then finish all.
         """
         ...
 
@@ -662,10 +619,9 @@ class Session(Protocol):
     async def spread(self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]) -> list[T]:
         """Call a function for each item, its arguments; return the results in the same order.
 
-        With `run.executor` the workers compute it, and a thread otherwise. So the function is one
-        of a module, its result depends on the arguments alone, and both can be pickled. Items whose
-        first argument is the same problem go to the same worker if they can, like episodes of it:
-        what a module keeps of a problem is there.
+        The workers of `run.executor` compute it, else a thread. So the function is one of a
+        module, its result depends on the arguments alone, and both can be pickled. Items whose
+        first argument is the same problem go to the same worker if they can, like episodes of it.
         """
         ...
 
@@ -685,12 +641,11 @@ class Session(Protocol):
 class Trainer(Protocol):
     """Uses many episodes to improve whatever can learn.
 
-    A class attribute `smoke` may name settings, with the values they have in a trial run of a few
-    problems (`orchestrion train --smoke`).
+    A class attribute `smoke` may name settings, with their values in `orchestrion train --smoke`.
 
-    If what is wired into it learns and is part of the team, such as a model whose weights it
-    trains, `run.executor` leaves its episodes in the process that leads the run, unless its runtime
-    has a true attribute `portable`: then what it changes of others is in what these save.
+    If it trains a part of the team that is wired into it, such as a model, its episodes stay in the
+    process that leads the run, also with `run.executor`. A true attribute `portable` of its runtime
+    says that what it changes of others is in what these save, so that workers can run them.
     """
 
     @property
@@ -699,16 +654,13 @@ class Trainer(Protocol):
         ...
 
     def check(self, session: Session) -> None:
-        """Refuse, with a `UsageError`, a policy, team or task it cannot train; run nothing.
+        """Raise `UsageError` for a policy, team or task that it cannot train; run nothing.
 
         Called once before the run begins, and by `orchestrion validate`.
         """
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
-        """Return the most that iteration `i` takes; None, the default, if that is not known.
-
-        `sizes` is how many problems each split has.
-        """
+        """Return the most that iteration `i` takes, given the sizes of splits; None if unknown."""
         return None
 
     async def iterate(self, i: int, session: Session) -> Metrics:

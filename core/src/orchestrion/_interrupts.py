@@ -1,10 +1,10 @@
-"""Whose interrupt it is: the user's, or a KeyboardInterrupt that a plugin raised."""
+"""Tell the user's interrupt from a KeyboardInterrupt that a plugin raised."""
 
 from __future__ import annotations
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody pressed Ctrl-C: what the command line raises in place of the plain exception."""
+    """Ctrl-C was pressed: what the command line raises in place of the plain exception."""
 
     exit_code = 130
     expected = False

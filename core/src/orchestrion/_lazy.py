@@ -1,9 +1,9 @@
-"""Lets a module import its public names on first use, so that importing the module is fast."""
+"""Import the public names of a module on first use, so that importing the module is fast."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +16,12 @@ def names_on_first_use(
     Its names are those it imports for type checkers, each in a line `from home import name as name`
     below `if TYPE_CHECKING:`.
     """
-    home = dict(_imported_for_types(module))
+    home: dict[str, str] = {}
+    loader: Any = sys.modules[module].__loader__  # reads archives too
+    for line in loader.get_source(module).splitlines():
+        if line.startswith("    from ") and " as " in line:
+            _, where, _, name, *_ = line.split()
+            home[name] = where
 
     def get(name: str) -> Any:
         where = home.get(name)
@@ -30,11 +35,3 @@ def names_on_first_use(
         return sorted({*vars(sys.modules[module]), *home})
 
     return get, names, sorted(home)
-
-
-def _imported_for_types(module: str) -> Iterator[tuple[str, str]]:
-    loader: Any = sys.modules[module].__loader__  # reads archives too
-    for line in loader.get_source(module).splitlines():
-        if line.startswith("    from ") and " as " in line:
-            _, where, _, name, *_ = line.split()
-            yield name, where

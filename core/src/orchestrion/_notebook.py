@@ -1,4 +1,4 @@
-"""A bar that shows in a notebook how a run goes on."""
+"""Show the progress of a run in a notebook."""
 
 from __future__ import annotations
 

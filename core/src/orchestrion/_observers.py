@@ -1,6 +1,4 @@
-"""The lifecycle hooks of the plugins that take part in a run, one typed method each.
-
-What hooks are told stands in the run's log as well."""
+"""Call the lifecycle hooks of the plugins that take part in a run, and log what they are told."""
 
 from __future__ import annotations
 
@@ -77,62 +75,54 @@ class Observers:
         listeners: Iterable[tuple[Plugin, str, object]] = (),
     ) -> None:
         owners = {id(namespace): plugin for namespace, plugin in loaded}
-        self._calls: dict[str, tuple[_Call, ...]] = dict.fromkeys(LIFECYCLE, ())
-        if manager is not None:
-            for hook in LIFECYCLE:
-                self._calls[hook] = tuple(
-                    _Call(owners[id(impl.plugin)], hook, impl.function, tuple(impl.argnames))
-                    for impl in reversed(getattr(manager.hook, hook).get_hookimpls())
-                    if id(impl.plugin) in owners
-                )
+        self._calls: dict[str, list[_Call]] = {hook: [] for hook in LIFECYCLE}
+        for hook, calls in self._calls.items():
+            implementations = [] if manager is None else getattr(manager.hook, hook).get_hookimpls()
+            for impl in reversed(implementations):
+                if plugin := owners.get(id(impl.plugin)):
+                    calls.append(_Call(plugin, hook, impl.function, tuple(impl.argnames)))
         for plugin, place, listener in listeners:
             for call in _listener_calls(plugin, place, listener):
-                self._calls[call.hook] += (call,)
+                self._calls[call.hook].append(call)
 
     def of_episodes(self) -> EpisodeObservers:
         """Return the hooks that an engine calls; None for one that nobody listens to."""
+        has_listener = self._calls["orchestrion_episode_finished"] or listened(DEBUG)
         return EpisodeObservers(
             self.turn_finished if self._calls["orchestrion_turn_finished"] else None,
-            self.episode_finished
-            if self._calls["orchestrion_episode_finished"] or listened(DEBUG)
-            else None,
+            self.episode_finished if has_listener else None,
         )
 
     def run_started(
         self, directory: Path | None, config: dict[str, Any], note: Callable[[str], None]
     ) -> None:
-        """Call `orchestrion_run_started`."""
         event(INFO, "run started", directory=str(directory))
         for call in self._calls["orchestrion_run_started"]:
             call({"directory": directory, "config": deepcopy(config), "note": note})
 
     def turn_finished(self, episode: str, turn: Turn) -> None:
-        """Call `orchestrion_turn_finished`."""
         for call in self._calls["orchestrion_turn_finished"]:
             call({"episode": episode, "turn": turn})
 
     def episode_finished(self, episode: Episode) -> None:
-        """Call `orchestrion_episode_finished`."""
         if listened(DEBUG):
             _log_episode(episode)
         for call in self._calls["orchestrion_episode_finished"]:
             call({"episode": episode})
 
     def iteration_finished(self, stage: int, iteration: int, metrics: Metrics) -> None:
-        """Call `orchestrion_iteration_finished`."""
         event(INFO, "iteration", stage=stage, iteration=iteration, metrics=dict(metrics))
         for call in self._calls["orchestrion_iteration_finished"]:
             # A copy for each: what one plugin does to it is nobody else's business.
             call({"stage": stage, "iteration": iteration, "metrics": dict(metrics)})
 
     def checkpoint_written(self, path: Path, iteration: int) -> None:
-        """Call `orchestrion_checkpoint_written`."""
         event(INFO, "checkpoint", file=path.name, iteration=iteration)
         for call in self._calls["orchestrion_checkpoint_written"]:
             call({"path": path, "iteration": iteration})
 
     def run_finished(self, directory: Path | None, status: str) -> None:
-        """Call `orchestrion_run_finished`: of all plugins, before the first error is raised."""
+        """Call the hook of all plugins, and then raise the first error."""
         event(INFO, "run finished", status=status)
         errors, calls = [], [*self._calls["orchestrion_run_finished"]]
         for call in calls:

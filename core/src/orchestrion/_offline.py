@@ -1,4 +1,4 @@
-"""A process, or a part of its time, in which nothing may be reached over the network."""
+"""Watch and refuse network access of this process; tell local hosts from others."""
 
 from __future__ import annotations
 

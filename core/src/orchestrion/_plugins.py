@@ -1,15 +1,13 @@
-"""Loads plugins, each only when it is needed, and finds the components that they supply.
+"""Load plugins when they are needed, and find the components that they supply.
 
-A plugin that cannot be loaded is unregistered, and the reason is kept; other plugins work on.
-pluggy's own loader is not used: it imports everything, stops at the first error, and drops the
-second of two plugins of the same name without a message.
+A plugin that cannot be loaded is unregistered, and the reason is kept. pluggy's own loader would
+import everything, stop at the first error, and silently drop the second of two equal names.
 """
 
 from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -18,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from orchestrion._components import KINDS, Component, Kind
 from orchestrion._discovery import Plugin, Selection, installed, normal
 from orchestrion._errors import PluginError
-from orchestrion._importing import printing_aside, resolve, resolve_here
+from orchestrion._importing import importing, own_class, reason_of, resolve
 from orchestrion._interrupts import from_outside
-from orchestrion._slow import importing
 from orchestrion._suggest import article, did_you_mean, listed, nearest
 
 if TYPE_CHECKING:
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrion._observers import Observers
 
 
+_CORE_KINDS = {kind.name: kind for kind in KINDS}
 _CORE_SECTIONS = ("seed", "limits", "budget", "run", "evaluation", "include")
 
 
@@ -148,12 +146,12 @@ class Plugins:
                 f"plugin name {name!r} is ambiguous: {listed(str(p) for p in wanted)}; "
                 "use the distribution's name"
             )
+        raise PluginError(self._missing(name))
+
+    def _missing(self, name: str) -> str:
         names = {n for p in self.installed for n in (p.name, p.distribution)}
-        raise PluginError(
-            f"no plugin called {name!r} is installed{did_you_mean(name, names)}"
-            if names
-            else f"no plugin called {name!r} is installed, nor any other"
-        )
+        close = did_you_mean(name, names) if names else ", nor any other"
+        return f"no plugin called {name!r} is installed{close}"
 
     def _named(self, name: str) -> list[Plugin]:
         """Return the plugins of a distribution of this name, or else those of this name."""
@@ -204,10 +202,8 @@ class Plugins:
         loaded = []
         for plugin in self.installed:
             if self.failure(plugin) is None:
-                try:
+                with suppress(PluginError):  # kept, and reported where the plugin is needed
                     loaded.append(self.load(plugin))
-                except PluginError:
-                    continue  # kept, and reported where the plugin is needed
         return loaded
 
     def owner_of_section(self, name: str) -> str:
@@ -222,31 +218,25 @@ class Plugins:
         return ""
 
     def _try(self, plugin: Plugin) -> Loaded | Failure:
+        from orchestrion._hooks import check_api, check_hooks, supplied
+
         started = time.perf_counter()
         try:
             # What a plugin prints must not get into a JSON document on standard output.
-            with printing_aside(), importing(f"plugin {plugin}"):
-                return self._admit(plugin, started)
-        except _Incompatible as exc:
-            return Failure("incompatible", str(exc))
+            with importing(f"plugin {plugin}"):
+                namespace = self._added.get(plugin) or resolve(plugin.value)
+                if problem := check_api(namespace):
+                    return Failure("incompatible", problem)
+                check_hooks(namespace)
+                self._manager.register(namespace, name=_key(plugin))
+                components, kinds = supplied(self._manager, namespace)
         # BaseException: a plugin may call sys.exit() while it is imported.
         except BaseException as exc:
-            _raise_interrupt(exc)
+            if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+                raise
             if self._manager.has_plugin(_key(plugin)):
                 self._manager.unregister(name=_key(plugin))
             return Failure("broken", reason_of(exc), exc)
-
-    def _admit(self, plugin: Plugin, started: float) -> Loaded:
-        from orchestrion._hooks import check_api, check_hooks, supplied
-
-        namespace = self._added.get(plugin)
-        if namespace is None:
-            namespace = resolve(plugin.value)
-        if problem := check_api(namespace):
-            raise _Incompatible(problem)
-        check_hooks(namespace)
-        self._manager.register(namespace, name=_key(plugin))
-        components, kinds = supplied(self._manager, namespace)
         return Loaded(plugin, namespace, components, kinds, time.perf_counter() - started)
 
     # ------------------------------------------------------------------ kinds and components
@@ -254,10 +244,9 @@ class Plugins:
     def kinds(self) -> Mapping[str, Kind]:
         """Return all kinds by name: those of core, then those of plugins, which it loads."""
         if self._all_kinds is None:
-            kinds = {kind.name: kind for kind in KINDS}
-            owners = {kind.section: "core" for kind in KINDS} | dict.fromkeys(
-                _CORE_SECTIONS, "core"
-            )
+            kinds = dict(_CORE_KINDS)
+            sections = [*_CORE_SECTIONS, *(kind.section for kind in KINDS)]
+            owners = dict.fromkeys(sections, "core")
             for loaded in self.load_all():
                 for kind in loaded.kinds:
                     owner = owners.get(kind.section) or ("core" if kind.name in kinds else None)
@@ -274,15 +263,12 @@ class Plugins:
 
     def kind(self, name: str) -> Kind:
         """Return a kind by name; load plugins only if core has no such kind."""
-        for kind in KINDS:
-            if kind.name == name:
-                return kind
-        if name not in self.kinds():
-            raise PluginError(
-                f"there is no kind {name!r}{did_you_mean(name, self.kinds())} "
-                f"(kinds: {', '.join(self.kinds())})"
-            )
-        return self.kinds()[name]
+        if kind := _CORE_KINDS.get(name) or self.kinds().get(name):
+            return kind
+        raise PluginError(
+            f"there is no kind {name!r}{did_you_mean(name, self.kinds())} "
+            f"(kinds: {', '.join(self.kinds())})"
+        )
 
     def components(self, kind: str | None = None) -> list[Found]:
         """Load all plugins and return what they supply, sorted by kind and name."""
@@ -306,10 +292,14 @@ class Plugins:
         """
         the_kind = self.kind(kind)
         owner, colon, name = use.rpartition(":")
+        if colon and self._named(owner):
+            return self._find_in(self.get(owner), the_kind, name)
         if colon:
-            if not self._named(owner) and (own := _own_class(the_kind, owner, name)):
-                return own
-            return self._find_in(self._owner(owner), the_kind, name)
+            if own_class(owner, name) is not None:
+                component = Component(name, use, "a class of your own")
+                return Found(the_kind, component, Plugin(owner, owner, "", ""))
+            place = f"nor is there a module {owner!r} on sys.path or in the current folder"
+            raise PluginError(f"{self._missing(owner)}; {place}")
         matches = [
             Found(the_kind, loaded.components[kind][name], loaded.plugin)
             for loaded in self.load_all()
@@ -322,16 +312,6 @@ class Plugins:
             count = f"{len(matches)} plugins supply {article(kind)} {name!r}"
             raise PluginError(f"{count}: write {choices}")
         raise PluginError(self._why_not(the_kind, name))
-
-    def _owner(self, name: str) -> Plugin:
-        try:
-            return self.get(name)
-        except PluginError as error:
-            if self._named(name):
-                raise
-            raise PluginError(
-                f"{error}; nor is there a module {name!r} on sys.path or in the current folder"
-            ) from None
 
     def _find_in(self, plugin: Plugin, kind: Kind, name: str) -> Found:
         components = self.load(plugin).components
@@ -357,11 +337,13 @@ class Plugins:
         elif close := nearest(name, names):
             text += f"; did you mean {close!r}?"
         text += f" (installed: {listed(names)})" if names else f" (nor any other {kind.name})"
-        failures = [(plugin, self.failure(plugin)) for plugin in self.installed]
-        for plugin, failure in failures:
-            if failure is not None and failure.state != "blocked":
+        blocked = []
+        for plugin in self.installed:
+            failure = self.failure(plugin)
+            if failure is not None and failure.state == "blocked":
+                blocked.append(plugin.name)
+            elif failure is not None:
                 text += f"; plugin {plugin} might, but is {failure.state}: {failure.reason}"
-        blocked = [p.name for p, failure in failures if failure and failure.state == "blocked"]
         return text + (f"; blocked plugins might: {listed(blocked)}" if blocked else "")
 
     def removed(self, plugin: Plugin, name: str, value: Any = None) -> str:
@@ -377,10 +359,11 @@ class Plugins:
     def component_class(self, found: Found) -> type:
         """Import and return a component's class."""
         try:
-            with printing_aside(), importing(str(found)):
+            with importing(str(found)):
                 cls = resolve(found.component.path)
         except BaseException as exc:
-            _raise_interrupt(exc)
+            if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+                raise
             raise PluginError(f"{found} cannot be imported: {reason_of(exc)}") from exc
         if not (isinstance(cls, type) and "__attrs_attrs__" in cls.__dict__):
             raise PluginError(
@@ -396,7 +379,7 @@ class Plugins:
     ) -> Observers:
         """Return the lifecycle hooks of these plugins, in order of name, and then of listeners.
 
-        A listener is given with its plugin and its place, for messages.
+        Messages name a listener by its plugin and its place.
         """
         from orchestrion._observers import Observers
 
@@ -405,61 +388,5 @@ class Plugins:
         return Observers(self._manager, loaded, listeners)
 
 
-def _own_class(kind: Kind, module: str, name: str) -> Found | None:
-    """Return a class of the user's own; None if there is no such module."""
-    if not all(part.isidentifier() for part in module.split(".")):
-        return None
-    path = f"{module}:{name}"
-    try:
-        value = resolve_here(path)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
-            return None
-        raise PluginError(f"{path} cannot be imported: {reason_of(error)}") from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        hint = ""
-        if module == "__main__":
-            hint = (
-                "; it was defined in a notebook or in a script of another process: put the class "
-                "into a module, e.g. my_parts.py, and write `use: my_parts:" + name + "`"
-            )
-        raise PluginError(f"{path} cannot be imported: {reason_of(error)}{hint}") from error
-    if not isinstance(value, type):
-        raise PluginError(f"{path} is {article(type(value).__name__)}, not a class")
-    if module == "__main__":
-        warnings.warn(
-            f"{path} is defined in a notebook or script: this process can train it, but a later "
-            "`orchestrion run` or `resume` cannot load it; put the class into a module for that",
-            stacklevel=2,
-        )
-    return Found(kind, Component(name, path, "a class of your own"), Plugin(module, module, "", ""))
-
-
-class _Incompatible(Exception):
-    """The plugin was written for another API version."""
-
-
 def _key(plugin: Plugin) -> str:
     return f"{plugin.distribution}:{plugin.name}"
-
-
-def _raise_interrupt(exc: BaseException) -> None:
-    """Raise a KeyboardInterrupt again if the user, and not the plugin, caused it."""
-    if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
-        raise exc
-
-
-def reason_of(exc: BaseException) -> str:
-    """Return an exception in one line, with the place where it was raised."""
-    import traceback
-
-    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
-    frames = traceback.extract_tb(exc.__traceback__)
-    last = frames[-1] if frames else None
-    # Places in the import machinery or in this loader are of no use.
-    own_files = ("<", os.path.dirname(__file__) + os.sep)
-    if last and not last.filename.startswith(own_files) and "pluggy" not in last.filename:
-        text += f" ({last.filename}, line {last.lineno})"
-    return " ".join(text.split())

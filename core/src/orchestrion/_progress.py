@@ -1,4 +1,4 @@
-"""What a run calls to show a person how it goes on."""
+"""Show a person the progress of a run."""
 
 from __future__ import annotations
 

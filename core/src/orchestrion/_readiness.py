@@ -1,4 +1,4 @@
-"""Whether the parts of a config, once they are open, can work with each other.
+"""Check whether the opened parts of a config can work with each other.
 
 Nothing is run and nothing is called: a run asks before it begins, and `validate` asks without one.
 """
@@ -34,8 +34,7 @@ async def ready(config: Config) -> AsyncIterator[tuple[Opened, dict[Split, int]]
 def check_ready(opened: Opened) -> dict[Split, int]:
     """Check a task's contract, and ask agents and trainers whether they fit task and team.
 
-    Returns:
-        How many problems of each split are used.
+    Return how many problems of each split are used.
 
     Raises:
         UsageError: a split that is used is empty, a count is absurd, an agent refuses the task, or

@@ -1,12 +1,12 @@
 """JSON that nobody can change: what records hold is shared by all episodes, agents and trainers.
 
-It is copied once, when a record is made. So whoever made the record may go on with what he put
-into it, and whoever gets the record cannot change it for others; reading costs what it always did.
+It is copied once, when a record is made, so that whoever made it may change what was put into it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 
@@ -39,6 +39,20 @@ class ReadOnlyList(list[Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
+
+
+def finite(value: Any, text: Callable[[str], str] = str) -> Any:
+    """Return a value as JSON: NaN and infinities as null, what JSON lacks as text.
+
+    `text` changes every text, e.g. cuts it.
+    """
+    if isinstance(value, Mapping):
+        return {str(name): finite(item, text) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item, text) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (int, float)) else text(str(value))
 
 
 EMPTY: Mapping[str, Any] = ReadOnlyDict()

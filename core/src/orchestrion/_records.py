@@ -1,4 +1,4 @@
-"""What a run is made of: immutable records, each with one meaning.
+"""The immutable records that a run is made of.
 
 problem -> (decision -> activations -> turns)* -> trajectory -> episode (scores, reward)
 """
@@ -39,10 +39,7 @@ def _keep(record: Struct, *names: str) -> None:
 
 def _compared(kind: type[Struct], *left_out: str) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that gives the fields of a record by which it is compared."""
-    getter: Callable[[Any], tuple[Any, ...]] = attrgetter(
-        *(name for name in kind.__struct_fields__ if name not in left_out)
-    )
-    return getter
+    return attrgetter(*(name for name in kind.__struct_fields__ if name not in left_out))
 
 
 class Status(StrEnum):
@@ -157,9 +154,8 @@ class Activation(Struct, frozen=True, forbid_unknown_fields=True):
         index: its turn's place in the trajectory; None means the next free one. A policy that
             decides with `wait: each` gives it, so that neither turn order nor a draw depends on
             arrival.
-        reuse: take the result of an equal activation of this run if there is one: same agent,
-            settings and option, same content to read. It is charged as if it had run; failures
-            are not kept.
+        reuse: take the result of an equal activation of this run if there is one (agent,
+            settings, option, content to read), charged as if it had run; failures are not kept.
     """
 
     agent: str
@@ -178,13 +174,12 @@ class Decision(Struct, frozen=True, forbid_unknown_fields=True):
         stop: end the episode; what is still running is cancelled.
         wait: be asked again when `all` that runs has finished, or after `each`.
         logp: log-probability of this decision under the policy that took it.
-        record: what the policy needs to compute `logp` again (arrays allowed). It stays in
-            memory for the trainer and is never stored.
+        record: what the policy needs to compute `logp` again (arrays allowed); never stored.
         error: with `stop`, why the policy cannot go on: the episode's status is `failed`.
         arrival: with `wait: each`, whether it matters which activation finishes first: the order
             is then journaled, and resume and replay repeat it.
-        chances: the probability of each choice ("agent", "agent:option"), for people who read the
-            episode; never read by the engine, and no part of what makes decisions equal.
+        chances: the probability of each choice ("agent", "agent:option"), for people alone; no
+            part of what makes decisions equal.
     """
 
     start: tuple[Activation, ...] = ()
@@ -237,7 +232,6 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def usage(self) -> Usage:
-        """Return what this turn costs."""
         return self.output.usage
 
 
@@ -332,10 +326,9 @@ class Observation(Struct, frozen=True, forbid_unknown_fields=True):
         features: numbers for learned policies; always the same length within a task.
         blocked: agents that may not be started next: "name", or "name:option".
         progress: how far the work has come by what is public, 0 to 1; None if it cannot be told.
-        hints: numbers about single choices, by "agent" or "agent:option", for policies that score
-            choices alike; always equally many within a task, 0 to 1. The first says how promising
-            the choice looks; policies may begin with the best. A choice may be left out, which
-            says nothing about it.
+        hints: numbers from 0 to 1 about choices, by "agent" or "agent:option", equally many for
+            each within a task. The first says how promising the choice looks. A choice that is
+            left out may be as good as any.
     """
 
     text: str = ""
@@ -425,7 +418,6 @@ class Episode(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """Return the turns, in order of activation."""
         return self.trajectory.turns
 
     @property
@@ -442,17 +434,7 @@ class Episode(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def usage(self) -> Usage:
         """Return the cost of the episode: every turn booked once, in order of activation."""
-        # Not by `Usage.__add__`, which would make an object for every partial sum.
-        calls = input_tokens = output_tokens = 0
-        usd = cost = 0.0
-        for turn in self.turns:
-            usage = turn.output.usage
-            calls += usage.calls
-            input_tokens += usage.input_tokens
-            output_tokens += usage.output_tokens
-            usd += usage.usd
-            cost += usage.cost
-        return Usage(calls, input_tokens, output_tokens, usd, cost)
+        return sum((turn.output.usage for turn in self.turns), NO_USAGE)
 
 
 class Array(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Report on contenders: all are evaluated by the same code, on the same problems and keys."""
+"""Report the results of contenders on the same problems with the same random numbers."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Contender:
         failed: share of episodes that failed or were cut off.
         missing: episodes without a reward.
         trained_on: episodes it was trained with.
-        passes: by k, share of problems solved by at least one of k tries (pass@k); empty where
-            problems are tried once. `solved` is the mean over tries (avg@k).
+        passes: by k, share of problems solved by at least one of k tries (pass@k), for k > 1;
+            `solved` is the mean over tries (avg@k).
     """
 
     name: str
@@ -80,8 +80,7 @@ class Report:
         ahead: reward of the first minus that of each of the others, paired by problem.
         unit: what costs are measured in, see `unit_of`.
         outcomes: of each contender on each problem.
-        digests: by problem id, the digest of the whole problem, see `problem_digests`; empty for
-            results that were stored without.
+        digests: see `problem_digests`; empty for results that were stored without.
     """
 
     split: str
@@ -94,7 +93,6 @@ class Report:
     digests: Mapping[str, str] = field(factory=dict, repr=False)
 
     def __str__(self) -> str:
-        """Return the report as the command line prints it."""
         from orchestrion._cli.display import report_lines
 
         return "\n".join(report_lines(self))
@@ -111,11 +109,8 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data, as `--json` prints it and the store keeps it."""
-        return {
-            "verdict": self.verdict.as_text(self),
-            **plain_data(self.verdict),
-            **plain_data(self),
-        }
+        verdict = self.verdict
+        return {"verdict": verdict.as_text(self), **plain_data(verdict), **plain_data(self)}
 
 
 @frozen
@@ -148,15 +143,12 @@ class Verdict:
         def with_rewards(names: Sequence[str]) -> str:
             return enumerated([f"{name}{_in_brackets(report.ahead[name])}" for name in names])
 
-        parts = [
-            f"{word} {text}"
-            for word, text in (
-                ("ahead of", enumerated(self.ahead_of)),
-                ("not ahead of", with_rewards(self.level_with)),
-                ("behind", with_rewards(self.behind)),
-            )
-            if text
-        ]
+        others = {
+            "ahead of": enumerated(self.ahead_of),
+            "not ahead of": with_rewards(self.level_with),
+            "behind": with_rewards(self.behind),
+        }
+        parts = [f"{word} {names}" for word, names in others.items() if names]
         if not parts:
             return f"{first} was compared with nothing: the config names no baseline"
         return f"by reward, {first} is {'; '.join(parts)}"
@@ -203,8 +195,8 @@ def kinds(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
     """Return the results of an evaluation by category of problems.
 
     `reward` is the mean of the episodes that have one, `solved` the share that were solved,
-    `at_once` the share that ended at once: completed without any call or cost, either without a
-    turn or by a first turn that ends the episode. `at_once_reward` is the mean reward of these.
+    `at_once` the share that were completed without any call or cost, and without a turn or by a
+    first turn that ends the episode. `at_once_reward` is the mean reward of these.
     """
     groups = _grouped(episodes, lambda problem: problem.category)
     return {kind: _kind(groups[kind]) for kind in sorted(groups)}
@@ -264,11 +256,7 @@ def _means(group: Sequence[Episode]) -> dict[str, float | None]:
 
 
 def unit_of(rows: Iterable[Mapping[str, float | None]]) -> str:
-    """Return the unit of the `cost` of rows.
-
-    Agents define the unit of their cost. If every cost equals the US dollars, the tokens or the
-    calls of its row, that is the unit; otherwise it is the agents' own.
-    """
+    """Return the unit of the `cost` of rows: what every cost is equal to, or the agents' own."""
     table = [row for row in rows if row["cost"]]
     for unit, name in (("US dollars", "usd"), ("tokens", "tokens"), ("calls", "calls")):
         if table and all(math.isclose(row["cost"] or 0, row[name] or 0) for row in table):
@@ -295,24 +283,24 @@ def contender(name: str, results: Outcomes, trained_on: int, key: Key, seeds: in
     def share(field: str) -> float:
         return mean([row[field] or 0.0 for row in results.values()])
 
+    def passes(k: int) -> Estimate:
+        shares = [pass_at(row["solved"] or 0.0, seeds, k) for row in results.values()]
+        return estimate(shares, key.child("pass", k))
+
+    missing = int(sum(row["missing"] or 0 for row in results.values()))
+    powers = {2**n for n in range(1, seeds.bit_length())}
+    tries = sorted((powers | {seeds}) - {1})
     return Contender(
         name,
-        column("solved"),
-        column("cost"),
-        column("reward"),
-        column("turns"),
-        share("limit"),
-        share("failed"),
-        int(sum(row["missing"] or 0 for row in results.values())),
-        trained_on,
-        {
-            k: estimate(
-                [pass_at(row["solved"] or 0.0, seeds, k) for row in results.values()],
-                key.child("pass", k),
-            )
-            for k in sorted({*(2**n for n in range(1, seeds.bit_length())), seeds})
-            if 1 < k <= seeds
-        },
+        solved=column("solved"),
+        cost=column("cost"),
+        reward=column("reward"),
+        turns=column("turns"),
+        limit=share("limit"),
+        failed=share("failed"),
+        missing=missing,
+        trained_on=trained_on,
+        passes={k: passes(k) for k in tries},
     )
 
 
@@ -326,22 +314,15 @@ def compare(
 ) -> Report:
     """Return the report on several contenders; the first is compared with each of the others."""
     first, *others = results
+    contenders = tuple(
+        contender(name, rows, trained_on.get(name, 0), key, seeds) for name, rows in results.items()
+    )
     ahead = {
         name: paired(results[first], results[name], "reward", key.child(name)) for name in others
     }
-    return Report(
-        split,
-        len(results[first]),
-        seeds,
-        tuple(
-            contender(name, rows, trained_on.get(name, 0), key, seeds)
-            for name, rows in results.items()
-        ),
-        ahead,
-        unit_of(row for rows in results.values() for row in rows.values()),
-        results,
-        digests or {},
-    )
+    unit = unit_of(row for rows in results.values() for row in rows.values())
+    problems = len(results[first])
+    return Report(split, problems, seeds, contenders, ahead, unit, results, digests or {})
 
 
 def paired(first: Outcomes, second: Outcomes, field: str, key: Key) -> Estimate:
@@ -358,20 +339,12 @@ def of_evaluations(
 ) -> Report:
     """Return the report on a run's evaluations as its store keeps them, its own team first.
 
-    Args:
-        evaluations: stored results by contender.
-        split: see `compare`.
-        seeds: see `compare`.
-        seed: of the run.
+    `seeds` is how often each problem was tried, `seed` that of the run.
     """
-    return compare(
-        split,
-        seeds,
-        {name: stored["outcomes"] for name, stored in evaluations.items()},
-        {name: stored["trained_on"] for name, stored in evaluations.items()},
-        Key(seed).child("report"),
-        stored_digests(evaluations),
-    )
+    results = {name: stored["outcomes"] for name, stored in evaluations.items()}
+    trained_on = {name: stored["trained_on"] for name, stored in evaluations.items()}
+    key = Key(seed).child("report")
+    return compare(split, seeds, results, trained_on, key, stored_digests(evaluations))
 
 
 def stored_digests(evaluations: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -30,7 +30,7 @@ from orchestrion._errors import UsageError
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Situation
 from orchestrion._keys import Key
-from orchestrion._records import Decision, Observation, Problem, Trajectory, Turn, replace
+from orchestrion._records import Decision, Problem, Step, Trajectory, Turn, replace
 from orchestrion._trained import find
 
 
@@ -56,14 +56,11 @@ class Route:
 
     @property
     def probabilities(self) -> Mapping[str, float] | None:
-        """Return the probability of each choice ("agent" or "agent:option"); None if not stated.
-
-        Computed when it is read.
-        """
-        policy = self._policy
-        if not callable(stated := getattr(policy, "probabilities", None)):
+        """Return the probability of each choice ("agent" or "agent:option"); None if not stated."""
+        stated = getattr(self._policy, "probabilities", None)
+        if not callable(stated):
             return None
-        names = [self._end if c is None else choice_name(c) for c in policy.choices]
+        names = [self._end if c is None else choice_name(c) for c in self._policy.choices]
         return dict(zip(names, map(float, stated([self.situation])[0]), strict=True))
 
     @property
@@ -80,8 +77,8 @@ class Route:
 class Router:
     """Says which agent is next: `name = route(messages)`. Nothing else of a team is run.
 
-    It is a plain function of one argument, so that it is a conditional edge of LangGraph as it is.
-    It may be used from several threads.
+    It can be called with one argument, as a conditional edge of LangGraph is, and from several
+    threads.
 
     Attributes:
         agents: names of the team, in the config's order.
@@ -89,10 +86,10 @@ class Router:
 
     def __init__(self, target: str | Path, overrides: Sequence[str], end: str) -> None:
         trained = find(target, overrides)
-        config = self._config = trained.config
-        checkpoint = trained.checkpoint
+        config, checkpoint = trained.config, trained.checkpoint
         if checkpoint is not None and checkpoint.overlay:
-            config = self._config = config.with_overlay(dict(checkpoint.overlay))
+            config = config.with_overlay(dict(checkpoint.overlay))
+        self._config = config
         stack = AsyncExitStack()
         self._loop = asyncio.new_event_loop()
         # Components may hold what belongs to the loop, so it lives as long as they.
@@ -127,8 +124,7 @@ class Router:
 
         Args:
             state: the problem as text, or messages, or a mapping or an object with `messages`: the
-                last message of the user is the problem, and messages after it are turns, whose
-                `name` is their agent's.
+                last message of the user is the problem; later ones are turns by agent `name`.
             turns: further ones, for what messages cannot hold, such as data and usage.
             key: the randomness of the decision; None for one that only this decision has.
 
@@ -147,15 +143,15 @@ class Router:
             return self._decided(problem, past, key)
 
     def close(self) -> None:
-        """Close the components; it happens by itself when the router is not used any more."""
+        """Close the components, which else happens when the router is not used any more."""
         self._finalizer()
 
     def _decided(self, problem: Problem, turns: Sequence[Turn], key: Key) -> Route:
         trajectory = Trajectory(turns)
-        observation, done = self._observed(problem, turns)
+        step = self._step(problem, turns)
         turns_left = None if self._turns is None else max(0, self._turns - len(turns))
-        situation = Situation(problem.public(), trajectory, observation, (), turns_left)
-        if done or turns_left == 0 or (turns and turns[-1].agent in self._ends):
+        situation = Situation(problem.public(), trajectory, step.observation, (), turns_left)
+        if step.done or turns_left == 0 or (turns and turns[-1].agent in self._ends):
             # Here the loop of an episode ends without asking the policy.
             return self._route(Decision(stop=True, logp=0.0), situation, forced=True)
         with calling(self._place, "decide()"):
@@ -165,34 +161,33 @@ class Router:
             raise UsageError(f"{self._place}: cannot decide here: {decision.error}")
         return self._route(decision, situation)
 
-    def _observed(self, problem: Problem, turns: Sequence[Turn]) -> tuple[Observation | None, bool]:
-        """Return what the task shows after the turns, and whether it is over."""
+    def _step(self, problem: Problem, turns: Sequence[Turn]) -> Step:
+        """Return the task's environment after the turns."""
         task, place = self._task, place_of(self._config, "task")
         key = self._key.child("problem", problem.text)
         step = first_step(task, problem, key, place)
         for turn in turns if has_steps(task) else ():
             step = next_step(task, step.state, turn, key, place)
-        return step.observation, step.done
+        return step
 
     def _route(self, decision: Decision, situation: Situation, forced: bool = False) -> Route:
-        if len(decision.start) > 1 or any(
-            activation.index is not None for activation in decision.start
-        ):
-            raise UsageError(
-                f"{self._place}: starts agents side by side, and a router names one after the "
-                "other; use `orchestrion.load`"
-            )
         agent, option = self._end, None
         if decision.start:
-            agent, option = decision.start[0].agent, decision.start[0].option
+            first = decision.start[0]
+            agent, option = first.agent, first.option
+            if len(decision.start) > 1 or first.index is not None:
+                raise UsageError(
+                    f"{self._place}: starts agents side by side, and a router names one after the "
+                    "other; use `orchestrion.load`"
+                )
         return Route(agent, option, decision, situation, self._policy, self._end, forced)
 
 
 def router(target: str | Path, overrides: Sequence[str] = (), *, end: str = END) -> Router:
     """Return what decides as a run's policy does, for a loop of your own.
 
-    Neither agents nor models are opened for work, so no key of theirs is needed. It blocks until
-    the policy is open, and works within a running event loop, too.
+    No agent or model is opened for work, so that no key of theirs is needed. Blocks until the
+    policy is open, also within a running event loop.
 
     Args:
         target: a run's folder, its name below `runs/`, or a config file.

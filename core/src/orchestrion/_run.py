@@ -23,25 +23,13 @@ from orchestrion._events import INFO, WARNING, event, within
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Stateful
 from orchestrion._keys import Key
-from orchestrion._learned import (
-    OWN_TEAM,
-    LearnedComponents,
-    evaluate_contender,
-    saved_to_json,
-)
+from orchestrion._learned import OWN_TEAM, LearnedComponents, evaluate_contender, saved_to_json
 from orchestrion._manifest import changed_data, data_of, manifest
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._readiness import check_ready
 from orchestrion._records import JSON
-from orchestrion._report import (
-    Report,
-    kinds,
-    of_evaluations,
-    outcomes,
-    own_name,
-    problem_digests,
-)
+from orchestrion._report import Report, kinds, of_evaluations, outcomes, own_name, problem_digests
 from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
@@ -95,8 +83,6 @@ class Conduct:
         """The stage and the iteration to begin with."""
         self._iterated = False
         """Whether an iteration was run in this process."""
-        self._trained_on = 0
-        """Training episodes in all committed iterations."""
         self._trainer: str | None = None
         """Path of the trainer at work."""
         self._part = ""
@@ -113,16 +99,12 @@ class Conduct:
             UsageError: the run was begun with another config; nothing was changed.
             OrchestrionError: the run failed.
         """
+        pooled = None if self.replays else self.config
         # Not on the stack, which is closed when the components are opened again.
         with self._shared or nullcontext():
             async with (
                 # A replay runs here: what it shows is answers, not where they were used.
-                open_pool(
-                    None if self.replays else self.config,
-                    self.calls,
-                    self.store.directory,
-                    self._note,
-                ) as self._pool,
+                open_pool(pooled, self.calls, self.store.directory, self._note) as self._pool,
                 self._stack,
             ):
                 return await self._train()
@@ -161,13 +143,11 @@ class Conduct:
         self.store.restore()
         self._note_versions()
         self._note_data()
-        self._trained_on = sum(iteration.episodes for iteration in self.store.iterations())
 
     def _note_versions(self) -> None:
         if self.replays or self.store.status == "completed":
             return
-        changed = self.store.note_versions(manifest(self.config)["versions"])
-        if changed:
+        if changed := self.store.note_versions(manifest(self.config)["versions"]):
             text = f"other versions than before: {', '.join(changed)}; noted in its manifest"
             self.progress.noted("run", "goes on with", text)
 
@@ -190,11 +170,7 @@ class Conduct:
             self.progress.noted("task", "other problems than before:", text)
 
     async def _reload(self) -> None:
-        """Open everything again with what the last checkpoint holds.
-
-        The report is then on what a later `eval` finds, also where a component does not save or
-        load all that it learned.
-        """
+        """Open everything again with the last checkpoint, as a later `eval` does."""
         checkpoint = self.store.usable().checkpoint
         assert checkpoint is not None  # the last iteration always writes one
         for path in await self.components.reload(checkpoint):
@@ -247,14 +223,8 @@ class Conduct:
         """Run and commit one iteration of a stage."""
         place = place_of(self.config, path)
         self._booked_at = time.monotonic()
-        session = EngineSession(
-            self._engine(self.components.opened),
-            f"{stage}/{i}",
-            self.key.child("train", stage, i),
-            self.key.child("evaluate"),
-            self.config.run.concurrency,
-            build=self._build,
-        )
+        engine, key = self._engine(self.components.opened), self.key.child("train", stage, i)
+        session = self._session(engine, f"{stage}/{i}", key, build=self._build)
         with calling(place, f"iterate({i})"), fewer_collections():
             reported = await self.components.opened.runtimes[path].iterate(i, session)
         await self.calls.settle()
@@ -267,21 +237,20 @@ class Conduct:
         seconds = time.monotonic() - self._booked_at
         checkpoint_due = last or (i + 1) % self.config.run.checkpoint_every == 0
         self._iterated = True
+        checkpoint = self._checkpoint(stage, i) if checkpoint_due else None
+        stated = self.calls.budget.take_stated()
         written = self.store.commit_iteration(
-            stage,
-            i,
-            session.episodes,
-            metrics,
-            self._checkpoint(stage, i) if checkpoint_due else None,
-            seconds=seconds,
-            stated=self.calls.budget.take_stated(),
+            stage, i, session.episodes, metrics, checkpoint, seconds=seconds, stated=stated
         )
         self._booked_at = time.monotonic()
-        self._trained_on += len(session.episodes)
         self.observers.iteration_finished(stage, i, metrics)
         if written is not None:
             self.observers.checkpoint_written(written, i)
         self.progress.iteration(i, metrics, seconds)
+
+    def _session(self, engine: Engine, name: str, key: Key, **settings: Any) -> EngineSession:
+        evaluation_key, concurrency = self.key.child("evaluate"), self.config.run.concurrency
+        return EngineSession(engine, name, key, evaluation_key, concurrency, **settings)
 
     def _engine(self, opened: Opened, team: Baseline = OWN_TEAM) -> Engine:
         """Return an engine for what the run does now."""
@@ -338,7 +307,9 @@ class Conduct:
         """Train a baseline if it has a trainer, evaluate a contender, and store the results."""
         evaluation = self.config.evaluation
         self._part, self._trainer = f"evaluation of {name}", team.trainer
-        trained_on = self._trained_on if team is OWN_TEAM else 0
+        trained_on = 0
+        if team is OWN_TEAM:
+            trained_on = sum(iteration.episodes for iteration in self.store.iterations())
         if team.untrained:
             await self._stack.aclose()  # model weights may not fit into memory twice
         async with AsyncExitStack() as stack:
@@ -373,23 +344,13 @@ class Conduct:
     async def _train_baseline(
         self, name: str, team: Baseline, opened: Opened, stack: AsyncExitStack
     ) -> tuple[Opened, dict[str, JSON], int]:
-        """Train a baseline from nothing.
-
-        Returns its components, the settings that were learned, and the number of training episodes.
-        """
+        """Train a baseline; return its components, the learned settings, and how many episodes."""
         path, trained_on = team.trainer or "", 0
         overlay: dict[str, JSON] = {}
         for i in range(self._iterations(path)):
-            engine = self._engine(opened, team)
+            engine, key = self._engine(opened, team), self.key.child("baseline", name, i)
             engine.stage = f"training of {name}"
-            session = EngineSession(
-                engine,
-                f"baseline/{name}/{i}",
-                self.key.child("baseline", name, i),
-                self.key.child("evaluate"),
-                self.config.run.concurrency,
-                collect=False,
-            )
+            session = self._session(engine, f"baseline/{name}/{i}", key, collect=False)
             with calling(place_of(self.config, path), f"iterate({i})"):
                 await opened.runtimes[path].iterate(i, session)
             trained_on += session.trained_on

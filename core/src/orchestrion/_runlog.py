@@ -7,18 +7,22 @@ that itself. Secrets are taken out. It is no part of a run's result, and never f
 
 from __future__ import annotations
 
+import json
 import logging
-import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final
 
 from orchestrion._errors import BudgetError
 from orchestrion._events import DEBUG, ERROR, INFO, LOGGER, WARNING, WHERE, event, within
+from orchestrion._readonly import finite
 from orchestrion._secrets import hidden
 
 NAME: Final = "run.log"
@@ -47,7 +51,9 @@ def run_log(directory: Path, say: Say | None = None, verbose: int = 0) -> Iterat
     """
     log = object()
     level = DEBUG if verbose > 1 else INFO
-    handlers: list[logging.Handler] = [_File(directory / NAME, log, level, say or _warn)]
+    handlers: list[logging.Handler] = [
+        _File(directory / NAME, log, level, say or partial(warnings.warn, category=RuntimeWarning))
+    ]
     if say is not None:
         handlers.append(_Terminal(say, log, level, verbose))
     elif not logging.getLogger().handlers and logging.lastResort is not None:
@@ -110,54 +116,54 @@ def _structlog() -> Iterator[None]:
 
 
 def _to_logging(logger: object, method: str, fields: Any) -> Any:
-    """Return the arguments of a method of a standard logger."""
-    exc_info = fields.pop("exc_info", None)
-    return {
-        "msg": str(fields.pop("event", "")),
-        "extra": {"fields": fields},
-        "exc_info": exc_info,
-    }
-
-
-def _warn(text: str) -> None:
-    import warnings
-
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
+    message, exc_info = str(fields.pop("event", "")), fields.pop("exc_info", None)
+    return {"msg": message, "extra": {"fields": fields}, "exc_info": exc_info}
 
 
 # ---------------------------------------------------------------- handlers
 
 
-def _prepare(handler: logging.Handler, log: object, level: int, last: Any) -> None:
-    """Let a handler take the records of one run, as a text that structlog's `last` makes."""
-    import structlog
+class _Formatter(logging.Formatter):
+    """Renders the fields of a record, without secrets."""
 
+    def __init__(self, render: Callable[[dict[str, Any]], str]) -> None:
+        super().__init__()
+        self._render = render
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat()
+        fields = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **({} if record.name == LOGGER.name else {"logger": record.name}),
+            **WHERE.get(),
+            **getattr(record, "fields", {}),
+        }
+        fields.pop("log", None)
+        if record.exc_info and record.exc_info[0] is not None:
+            fields["exception"] = self.formatException(record.exc_info)
+        return hidden(self._render(finite(fields, _cut)))
+
+
+def _prepare(
+    handler: logging.Handler, log: object, level: int, render: Callable[[dict[str, Any]], str]
+) -> None:
+    """Let a handler take the records of one run."""
     handler.setLevel(level)
     # A record of a thread may belong to any run.
     handler.addFilter(lambda record: WHERE.get().get("log", log) is log)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.processors.TimeStamper("iso", key="time")],
-            processors=[
-                structlog.processors.format_exc_info,
-                _with_fields,
-                last,
-                _without_secrets,
-            ],
-        )
-    )
+    handler.setFormatter(_Formatter(render))
 
 
 class _File(RotatingFileHandler):
     """Appends a JSON object a line; what prevents that is said once, and the run goes on."""
 
     def __init__(self, path: Path, log: object, level: int, say: Say) -> None:
-        import structlog
-
         super().__init__(
             path, "a", LIMIT, 1, encoding="utf-8", delay=True, errors="backslashreplace"
         )
-        _prepare(self, log, level, structlog.processors.JSONRenderer())
+        _prepare(self, log, level, json.dumps)
         self._say: Say | None = say
 
     def _open(self) -> Any:
@@ -169,7 +175,6 @@ class _File(RotatingFileHandler):
         return super()._open()
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say what prevents writing."""
         error, say, self._say = sys.exc_info()[1], self._say, None
         reason = error.strerror if isinstance(error, OSError) else repr(error)
         if say is not None:
@@ -192,7 +197,7 @@ class _Terminal(logging.Handler):
         renderer = ConsoleRenderer(
             colors=False, pad_event_to=0, timestamp_key="time", sort_keys=False
         )
-        _prepare(self, log, level, renderer)
+        _prepare(self, log, level, lambda fields: renderer(None, "", fields))
         self._say, self._verbose = say, verbose
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -206,39 +211,8 @@ class _Terminal(logging.Handler):
             self.handleError(record)
 
 
-# ---------------------------------------------------------------- what a line holds
-
-
-def _with_fields(logger: object, level: str, record: Any) -> Any:
-    """Return the fields of a line, in their order."""
-    from_library = record["_record"].name != LOGGER.name
-    fields = {
-        "time": record["time"],
-        "level": level,
-        "event": record["event"],
-        **({"logger": record["_record"].name} if from_library else {}),
-        **WHERE.get(),
-        **getattr(record["_record"], "fields", {}),
-    }
-    fields.pop("log", None)
-    if "exception" in record:
-        fields["exception"] = record["exception"]
-    return _plain(fields)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON: long texts are cut, and numbers that JSON lacks are null."""
-    if isinstance(value, str) and len(value) > LONGEST:
-        # Half of a secret would not be found any more.
-        return f"{hidden(value)[:LONGEST]}... ({len(value):,} characters)"
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, (str, int, float)) else _plain(str(value))
-
-
-def _without_secrets(logger: object, level: str, text: Any) -> Any:
-    return hidden(text)
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    # Half of a secret would not be found any more.
+    return f"{hidden(text)[:LONGEST]}... ({len(text):,} characters)"

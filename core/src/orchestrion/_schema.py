@@ -1,4 +1,4 @@
-"""Writes a JSON Schema of configs, with a branch for every installed component.
+"""Write a JSON Schema of configs, with a branch for every installed component.
 
 It is made from the shapes that also convert values (`_config/shapes.py`), so the two agree.
 `msgspec.json.schema` is not used: it refuses unions of a component or a path with anything but
@@ -40,10 +40,7 @@ _BOUNDS = {
 
 
 def json_schema(plugins: Plugins) -> dict[str, Any]:
-    """Return the schema of configs for these plugins.
-
-    Components that cannot be loaded are omitted; `Schema.problems` has the reasons.
-    """
+    """Return the schema of configs for these plugins; leaves out what cannot be loaded."""
     return Schema(plugins).document()
 
 
@@ -58,7 +55,6 @@ class Schema:
         self.problems: list[str] = []
 
     def document(self) -> dict[str, Any]:
-        """Return the whole schema."""
         kinds = list(self.plugins.kinds().values())
         for kind in kinds:
             self._kind(kind)
@@ -108,10 +104,11 @@ class Schema:
         for item in supplied:
             try:
                 component = self._component(item, names.count(item.component.name) == 1)
-            except (PluginError, UnsupportedError) as exc:
-                self.problems.append(
-                    f"{item}: {exc}" if isinstance(exc, UnsupportedError) else str(exc)
-                )
+            except UnsupportedError as exc:
+                self.problems.append(f"{item}: {exc}")
+                continue
+            except PluginError as exc:
+                self.problems.append(str(exc))
                 continue
             key = f"{kind.name}.{item.qualified}"
             self.definitions[key] = component
@@ -176,10 +173,7 @@ class Schema:
         }
         word = {"type": "string", "description": "A trainer, a policy, or `untrained`."}
         return {
-            "anyOf": [
-                _by_name({"anyOf": [baseline, word]}),
-                {"type": "array", "items": word},
-            ],
+            "anyOf": [_by_name({"anyOf": [baseline, word]}), {"type": "array", "items": word}],
             "description": "Policies to compare with, by name.",
         }
 

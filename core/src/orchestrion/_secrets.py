@@ -1,9 +1,8 @@
-"""Secrets of a process, and the one place where their values are taken out of what is written.
+"""Keep the secrets of a process, and take their values out of everything that is written.
 
 A component asks for one with `OpenContext.secret`; the config registers its own. From then on the
-value is replaced in everything that core writes: the run's store and exports, error texts, logs,
-tracebacks of the command line, JSON on standard output. It is found as it is, and as base64, in
-URLs, and as JSON or Python would escape it.
+value is replaced in everything that core writes: stores, exports, errors, logs, tracebacks, JSON.
+It is found as it is, and as base64, in URLs, and as JSON or Python would escape it.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class _Registry:
         new = {form: mark for form in _forms(value) if form not in self.forms}
         if not new:
             return
-        self.forms.update(new)
+        self.forms |= new
         # The longest first: a form may begin with another.
         forms = sorted(self.forms, key=lambda form: (-len(form), form))
         pattern = "|".join(map(re.escape, forms))
@@ -111,10 +110,7 @@ def _credentials(value: str) -> list[str]:
 def register_named(variables: Mapping[str, str], strictly: bool = False) -> None:
     """Register those variables whose names say that they are secret.
 
-    Args:
-        variables: by name.
-        strictly: only where a whole word of the name says so: what a `.env` file calls TOKENIZER
-            may be secret, but what else names such a variable may be about anything.
+    `strictly` means that a whole word of the name says so, unlike TOKENIZER.
     """
     for name, value in variables.items():
         secret = (_WORDS if strictly else _SECRET).search(name)
@@ -137,19 +133,13 @@ def hidden_bytes(data: bytes) -> bytes:
 
 
 def partial_secret(text: str) -> int:
-    """Return how many characters at the end of a text may be the beginning of a secret.
-
-    Keep these back until the next piece of the text has come.
-    """
-    return max(
-        (
-            length
-            for form in _SECRETS.forms
-            for length in range(1, min(len(form), len(text) + 1))
-            if text.endswith(form[:length])
-        ),
-        default=0,
-    )
+    """Return how many characters at the end of a text may be the beginning of a secret."""
+    longest = 0
+    for form in _SECRETS.forms:
+        for length in range(longest + 1, min(len(form), len(text) + 1)):
+            if text.endswith(form[:length]):
+                longest = length
+    return longest
 
 
 def _forms(value: str) -> set[str]:

@@ -87,13 +87,10 @@ class EngineSession:
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
         first, self._count = self._count, self._count + len(jobs)
         episodes = await self._run_all([f"{self.name}/{first + i}" for i in range(len(jobs))], jobs)
-        self._keep(episodes)
-        return episodes
-
-    def _keep(self, episodes: Sequence[Episode]) -> None:
         self.trained_on += len(episodes)
         if self._collect:
             self.episodes.extend(episodes)
+        return episodes
 
     async def evaluate(
         self, split: Split = "validation", policy: Policy | None = None, limit: int | None = None
@@ -184,7 +181,6 @@ class EngineSession:
         return ActivationCalls(self.engine, key, who="trainer")
 
     async def spread(self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]) -> list[T]:
-        """See `Session.spread`."""
         if self.engine.spread is None:
             return await asyncio.to_thread(list, computed(function, items))
         try:

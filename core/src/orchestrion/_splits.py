@@ -1,4 +1,4 @@
-"""Divide problems into splits by a hash of their names: in asked shares, or so that none moves."""
+"""Divide problems into splits by a hash of their names, in given shares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORDER: Sequence[Split] = ("train", "validation", "test")
 
 @frozen
 class SplitShares:
-    """Say how large each split is, for `splits_of` and `split_of`.
+    """How large each split is, for `splits_of` and `split_of`.
 
     Args:
         train: share of the problems to learn from.
@@ -45,12 +45,8 @@ class SplitShares:
 def splits_of(names: Iterable[str], shares: SplitShares) -> dict[str, Split]:
     """Return the split of each name, so that every split has its share to within one problem.
 
-    The order of the names makes no difference. A name that comes several times is in one split,
-    and counts as often as it comes, so that a frequent one may make its split larger.
-
-    Args:
-        names: of all problems; more of them may move a few to another split.
-        shares: how large each split is.
+    The order of the names makes no difference, but further names may move a few to another split.
+    A name that comes several times is in one split, and counts as often as it comes.
     """
     counts = Counter(names)
     before = 0

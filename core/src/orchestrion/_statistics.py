@@ -41,9 +41,8 @@ def mean(values: Sequence[float]) -> float:
 def convergence(history: Sequence[tuple[int, float]], share: float = 0.9, window: int = 10) -> int:
     """Return the episodes until the reward had risen by `share` of its rise; 0 without a rise.
 
-    All rewards compared are means of `window` consecutive iterations, or of a quarter of all in a
-    short run: single iterations are too noisy. The rise is used and not the level, because rewards
-    may start below 0.
+    Rewards are means of `window` consecutive iterations, or of a quarter of all in a short run. The
+    rise is used and not the level, because rewards may start below 0.
 
     Args:
         history: (episodes so far, mean reward) of each iteration.

@@ -1,4 +1,4 @@
-"""Words parts of messages: nearest names, short lists, values."""
+"""Format parts of messages: nearest names, short lists, values."""
 
 from __future__ import annotations
 

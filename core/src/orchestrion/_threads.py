@@ -1,4 +1,4 @@
-"""Runs plain functions in threads; one that never returns keeps no other waiting."""
+"""Run plain functions in threads, so that one that never returns blocks no other."""
 
 from __future__ import annotations
 
@@ -20,59 +20,59 @@ MOST_LOST = 1_000
 _IDLE_SECONDS = 5.0
 
 
-async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a plain function in a thread, for code that may take long or never return.
+class _Calls:
+    """The calls of one event loop."""
 
-    Unlike `asyncio.to_thread`, a call that is given up (by a time limit, say) takes no place from
-    those that come after it, and does not hold up the end of the process.
+    def __init__(self) -> None:
+        self.places = asyncio.Semaphore(MOST)
+        self.idle: list[_Thread] = []
+        self.lost = 0
+        """How many were given up and still run."""
+
+
+_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Calls] = WeakKeyDictionary()
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a plain function in a thread, in the context of the caller.
+
+    For code that may take long or never return: unlike with `asyncio.to_thread`, a call that is
+    given up (by a time limit, say) takes no place from those that come after it, and does not hold
+    up the end of the process.
 
     Raises:
         RuntimeError: too many calls that were given up still run.
     """
     loop = asyncio.get_running_loop()
     if loop not in _by_loop:
-        _by_loop[loop] = Threads()
-    return await _by_loop[loop].call(function, *arguments)
+        _by_loop[loop] = _Calls()
+    calls = _by_loop[loop]
+    async with calls.places:
+        if calls.lost >= MOST_LOST:
+            raise RuntimeError(
+                f"{calls.lost} calls of plain functions were given up and still run, so that "
+                "no more are made; give these functions time limits of their own"
+            )
+        outcome: asyncio.Future[T] = loop.create_future()
+        thread = calls.idle.pop() if calls.idle else _Thread(calls.idle)
+
+        def end(result: Any, failure: BaseException | None) -> None:
+            calls.idle.append(thread)
+            if outcome.cancelled():
+                calls.lost -= 1
+            elif failure is not None:
+                outcome.set_exception(failure)
+            else:
+                outcome.set_result(result)
+
+        work = partial(copy_context().run, function, *arguments)
+        thread.calls.put((work, lambda *told: loop.call_soon_threadsafe(end, *told)))
+        try:
+            return await outcome
+        finally:
+            calls.lost += outcome.cancelled()
 
 
-class Threads:
-    """Threads that calls of one event loop are made in; see `in_thread`."""
-
-    def __init__(self) -> None:
-        self._places = asyncio.Semaphore(MOST)
-        self._idle: list[_Thread] = []
-        self._lost = 0
-
-    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function, in the context of the caller."""
-        loop = asyncio.get_running_loop()
-        async with self._places:
-            if self._lost >= MOST_LOST:
-                raise RuntimeError(
-                    f"{self._lost} calls of plain functions were given up and still run, so that "
-                    "no more are made; give these functions time limits of their own"
-                )
-            outcome: asyncio.Future[T] = loop.create_future()
-            thread = self._idle.pop() if self._idle else _Thread(self._idle)
-
-            def end(result: Any, failure: BaseException | None) -> None:
-                self._idle.append(thread)
-                if outcome.cancelled():
-                    self._lost -= 1
-                elif failure is not None:
-                    outcome.set_exception(failure)
-                else:
-                    outcome.set_result(result)
-
-            work = partial(copy_context().run, function, *arguments)
-            thread.calls.put((work, lambda *told: loop.call_soon_threadsafe(end, *told)))
-            try:
-                return await outcome
-            finally:
-                self._lost += outcome.cancelled()
-
-
-_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
 _Work = tuple[Callable[[], Any], Callable[[Any, BaseException | None], object]]
 
 
@@ -84,7 +84,6 @@ class _Thread(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Make calls until none comes for a while."""
         while True:
             try:
                 call = self.calls.get(timeout=_IDLE_SECONDS)

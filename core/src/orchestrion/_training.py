@@ -39,14 +39,13 @@ async def atrain(
 ) -> Run:
     """Train a config, evaluate what was learned beside its baselines, and return the run.
 
-    `train` blocks until then, also in a notebook; `atrain` is awaited, and does not hold up the
-    loop. Ctrl-C or a notebook's interrupt ends the run after its last committed iteration.
+    `train` blocks, also in a notebook; `atrain` is awaited. Ctrl-C or a notebook's interrupt ends
+    the run after its last committed iteration.
 
     Args:
         config: a file, YAML text of several lines, a mapping, or a `Config`.
-        directory: the run's folder. If it holds a run of the same config already, that is
-            continued. None for a new folder as the command line makes it: `runs/NAME-NUMBER`,
-            changed by `run.directory` and `run.name`.
+        directory: the run's folder; a run of the same config in it is continued. None for a new
+            one as the command line makes it: `runs/NAME-NUMBER`, or by `run.directory`, `run.name`.
         progress: shows how the run goes on; None for a bar in a notebook and nothing elsewhere.
         overrides: as `-o`, e.g. `["trainer.iterations=5"]`.
         block: plugins that are never imported.
@@ -83,7 +82,7 @@ async def aresume(
 ) -> Run:
     """Go on with a run from its newest checkpoint, as if it had never ended, and return it.
 
-    `resume` blocks, `aresume` is awaited, see `atrain`.
+    `resume` blocks, `aresume` is awaited.
 
     Args:
         run: a `Run`, its folder, or its name below `runs/`.
@@ -114,7 +113,7 @@ async def aevaluate(
 ) -> Report:
     """Evaluate what a run learned, or a config as it is, beside the baselines; nothing learns.
 
-    Nothing is written to the run's folder. Warns of what was left out. `evaluate` blocks,
+    Writes nothing to the run's folder, and warns of what was left out. `evaluate` blocks,
     `aevaluate` is awaited.
 
     Args:
@@ -142,11 +141,10 @@ train, resume, evaluate = blocking(atrain), blocking(aresume), blocking(aevaluat
 def create_run(
     config: Config, directory: Path | None = None, suffix: str = "", **facts: JSON
 ) -> RunStore:
-    """Return the store of a new run, open for writing.
+    """Return the store of a new run, open for writing; `facts` go into its manifest.
 
     Without a `directory` its folder is one below `run.directory`: `run.name`, or the first free
-    number of the name of the config's file. With a `suffix` of that name, `run.name` is numbered
-    too. `facts` go into the manifest.
+    number of the name of the config's file. With a `suffix`, `run.name` is numbered too.
     """
     settings, numbered = config.run, None
     if directory is None:
@@ -173,8 +171,7 @@ async def _carry_out(
     allowance: Allowance | None = None,
 ) -> Run:
     status: RunStatus = "failed"
-    detail = ""
-    directory = store.directory
+    detail, directory = "", store.directory
     with store, run_log(directory):
         progress = progress or notebook_progress(directory)
         conduct = Conduct(config, store, progress, observers, budget=allowance)

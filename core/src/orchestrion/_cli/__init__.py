@@ -79,7 +79,6 @@ class Main(click.Group):
         return [*COMMANDS, *self._plugin_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
         from importlib import import_module
 
         if static := COMMANDS.get(cmd_name):
@@ -110,15 +109,13 @@ class Main(click.Group):
         """List commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, static.help) for name, static in COMMANDS.items()])
-        plugins = self._plugin_commands(ctx)
-        if plugins:
+        rows = [
+            (name, " and ".join(f"from {p.origin}" for p in suppliers))
+            for name, suppliers in self._plugin_commands(ctx).items()
+        ]
+        if rows:
             with formatter.section("Commands of plugins"):
-                formatter.write_dl(
-                    [
-                        (name, " and ".join(f"from {p.origin}" for p in suppliers))
-                        for name, suppliers in plugins.items()
-                    ]
-                )
+                formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete names of commands without importing any."""
@@ -184,34 +181,27 @@ class Main(click.Group):
             exc.show()
             return exc.exit_code
         except OrchestrionError as exc:
-            from orchestrion._cli.streams import visible
-
-            self._traceback(exc)
-            click.echo(f"error: {visible(str(exc))}", err=True)
-            return exc.exit_code
+            return self._fail(exc, f"error: {exc}", exc.exit_code)
         except MemoryError as exc:
-            self._traceback(exc)
-            click.echo("error: there is not enough memory", err=True)
-            return 1
+            return self._fail(exc, "error: there is not enough memory")
         except Exception as exc:
             if isinstance(exc, OSError) and exc.errno == errno.ENOSPC and exc.filename is None:
                 _discard_output()
-                click.echo(
-                    "error: no space left on the device of standard output",
-                    err=True,
-                )
+                click.echo("error: no space left on the device of standard output", err=True)
                 return 1
-            self._traceback(exc)
             text = " ".join(f"{type(exc).__name__}: {exc}".split())
             hint = "" if self.debug else " (re-run with --debug for the traceback)"
-            click.echo(f"internal error: {text[:500]}{hint}", err=True)
-            return 1
+            return self._fail(exc, f"internal error: {text[:500]}{hint}")
 
-    def _traceback(self, exc: BaseException) -> None:
+    def _fail(self, exc: BaseException, message: str, code: int = 1) -> int:
+        from orchestrion._cli.streams import visible
+
         if self.debug:
             import traceback
 
             traceback.print_exception(exc, file=sys.stderr)
+        click.echo(visible(message), err=True)
+        return code
 
 
 def _load(plugin: Plugin) -> click.Command:

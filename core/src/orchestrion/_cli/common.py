@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -40,7 +38,6 @@ class _NonEmptyPath(click.Path):
     """A path that is not empty: an unset shell variable must not mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert the value; fail if it is empty."""
         if not value:
             self.fail("the name of the config is empty", param, ctx)
         return super().convert(value, param, ctx)
@@ -92,21 +89,10 @@ def emit(data: Mapping[str, Any]) -> None:
     """Print a JSON document with the version of its schema; NaN and infinities become null."""
     import json
 
+    from orchestrion._readonly import finite
     from orchestrion._secrets import hidden
 
-    click.echo(hidden(json.dumps({"schema": SCHEMA, **_finite(data)}, indent=2)))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    return str(value)
+    click.echo(hidden(json.dumps({"schema": SCHEMA, **finite(data)}, indent=2)))
 
 
 def note(*lines: str) -> None:
@@ -122,13 +108,6 @@ def answer(*lines: str) -> None:
     for line in map(hidden, lines):
         text = line.encode(errors="backslashreplace").decode()  # for lone surrogates
         click.echo(visible(text) if sys.stdout.isatty() else text)
-
-
-@contextmanager
-def aside() -> Iterator[None]:
-    """Send what components print to standard error; standard output is for results."""
-    with redirect_stdout(sys.stderr):
-        yield
 
 
 def find_config(path: Path | None) -> Path:
@@ -150,10 +129,7 @@ def find_config(path: Path | None) -> Path:
 
 
 def load_config(
-    ctx: click.Context,
-    path: Path | None,
-    overrides: Sequence[str] = (),
-    block: Sequence[str] = (),
+    ctx: click.Context, path: Path | None, overrides: Sequence[str] = (), block: Sequence[str] = ()
 ) -> Config:
     """Find and read a config with the global options."""
     from orchestrion.config import load
@@ -189,22 +165,12 @@ def failure_lines(failures: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def printable(text: str, what: str) -> str:
-    """Return text from the command line or standard input."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"{what} is not valid UTF-8 (character {error.start + 1})") from None
-    return text
-
-
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of equally many cells as text with aligned columns."""
     return "\n".join(table_lines(rows))
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of such a table."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

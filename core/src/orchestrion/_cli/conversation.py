@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrion._cli.display import columns, wrapped
 from orchestrion._errors import UsageError
-
-if TYPE_CHECKING:
-    from orchestrion._records import Episode
-    from orchestrion._store import RunReader, StoredCall
+from orchestrion._records import Episode
+from orchestrion._store import RunReader, StoredCall
+from orchestrion._store.conversations import turns_with_names
 
 
 def places_of(episode: Episode, turn: int | None = None) -> list[tuple[str, Sequence[str]]]:
     """Return where calls were made in an episode, with their names; nested teams included."""
-    from orchestrion._store.conversations import turns_with_names
-
     if turn is not None and not 1 <= turn <= len(episode.turns):
         raise UsageError(f"episode {episode.id} has no turn {turn}; it has {len(episode.turns)}")
     places: list[tuple[str, Sequence[str]]] = [
@@ -41,7 +38,7 @@ def episode_lines(episode: Episode) -> list[str]:
         calls = f", {len(turn.output.calls)} calls" if turn.output.calls else ""
         lines += ["", f"{turn.index + 1} {turn.agent}{option}: {turn.status}{calls}"]
         lines += _indented(turn.error or turn.output.content)
-    return _fitting(lines)
+    return wrapped(lines, columns())
 
 
 def talk_lines(store: RunReader, places: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
@@ -71,7 +68,7 @@ def call_lines(calls: Sequence[StoredCall]) -> list[str]:
             lines += [line for message in messages[same:] for line in _message(message)]
             before = messages
         lines += _answer(call)
-    return _fitting(lines)
+    return wrapped(lines, columns())
 
 
 def _message(message: Any) -> list[str]:
@@ -123,7 +120,3 @@ def _indented(text: str) -> Iterator[str]:
     for line in text.splitlines():
         # A lone surrogate cannot be encoded.
         yield f"  {line}".rstrip().encode(errors="replace").decode()
-
-
-def _fitting(lines: Sequence[str]) -> list[str]:
-    return wrapped(lines, columns())

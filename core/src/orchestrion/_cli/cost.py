@@ -40,17 +40,12 @@ def command(run: str, root: Path, as_json: bool) -> None:
     free = [stage for stage in evaluations if rows and stage not in groups["stage"]]
     groups["stage"] |= {stage: Spent() for stage in free}
     if as_json:
-        emit(
-            {
-                "run": str(directory),
-                "total": _data(total) if total is not None else None,
-                **{
-                    f"by_{g}": {n: _data(spent) for n, spent in v.items()}
-                    for g, v in groups.items()
-                },
-                "stated_by_turns": usage_data(stated),
-            }
-        )
+        by_group = {
+            f"by_{group}": {name: _data(spent) for name, spent in members.items()}
+            for group, members in groups.items()
+        }
+        facts = {"run": str(directory), "total": _data(total) if total is not None else None}
+        emit({**facts, **by_group, "stated_by_turns": usage_data(stated)})
         return
     if total is None:
         click.echo(f"{directory.name}: no calls")

@@ -1,4 +1,4 @@
-"""Show a run: a bar with rates on a terminal, plain lines elsewhere; a report at the end."""
+"""Show the progress and the results of runs as text."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from orchestrion._cli.common import table_lines
 from orchestrion._cli.streams import visible
+from orchestrion._comparison import Comparison
+from orchestrion._interfaces import Metrics
 from orchestrion._progress import Progress
+from orchestrion._records import Usage
+from orchestrion._report import OWN_UNIT, Outcomes, Report, unit_of
+from orchestrion._statistics import Estimate
+from orchestrion._store import RunReader
+from orchestrion._store.diagnosis import WARNING, Finding, diagnose
 
-if TYPE_CHECKING:
-    from orchestrion._comparison import Comparison
-    from orchestrion._interfaces import Metrics
-    from orchestrion._records import Usage
-    from orchestrion._report import Outcomes, Report
-    from orchestrion._statistics import Estimate
-
+EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed_turns".split())
+"""The names that `session.summarize` gives, in this order."""
 NAMED = 20
 """Problems that a comparison lists by name."""
 _QUIET_SECONDS = 5.0
@@ -68,7 +70,6 @@ class Display(Progress):
             self._bar.stop()
 
     def say(self, text: str) -> None:
-        """Print a line."""
         text = visible(text)
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
@@ -76,11 +77,9 @@ class Display(Progress):
             print(text, file=self._out, flush=True)
 
     def noted(self, path: str, name: str, text: str) -> None:
-        """See `Progress.noted`."""
         self.say(f"{path}: {name} {text}")
 
     def stage(self, name: str, iterations: int, done: int) -> None:
-        """See `Progress.stage`."""
         self._name, self._total, self._done = name, iterations, done
         self._began, self._began_at, self._shown = time.monotonic(), done, 0.0
         if done:
@@ -89,7 +88,6 @@ class Display(Progress):
             self._task = self._bar.add_task(name, total=iterations, completed=done, note="")
 
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
-        """See `Progress.iteration`."""
         self._done = iteration + 1
         parts = self._parts(metrics, seconds)
         note = "  ".join(parts)
@@ -132,7 +130,6 @@ class Display(Progress):
         return note
 
     def evaluating(self, name: str, known: bool) -> None:
-        """See `Progress.evaluating`."""
         self.say(f"evaluating {name}" + (" (done before)" if known else ""))
 
 
@@ -241,6 +238,38 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     return wrapped(lines, columns())
 
 
+def training_lines(store: RunReader) -> list[str]:
+    """Return the trainers' own metrics in their last iterations, and the diagnosis."""
+    lines = []
+    for stage in sorted({iteration.stage for iteration in store.iterations()}):
+        last = store.iterations(stage)[-1]
+        metrics = [
+            f"{name}\N{NO-BREAK SPACE}{value:.4g}"  # lines are not broken at this space
+            for name, value in last.metrics.items()
+            if name not in EVERY_ITERATION
+        ]
+        if metrics:
+            lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
+            lines += [f"  {line}" for line in _filled("  ".join(metrics))]
+    return [*lines, *diagnosis_lines(diagnose(store))]
+
+
+def diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
+    """Return what went wrong or could be better, and what to do; nothing if all is well."""
+    lines = []
+    for finding in findings:
+        word = "warning" if finding.level == WARNING else "note"
+        lines += _filled(f"{word}: {finding.text}")
+        lines += [f"  {line}" for line in _filled(f"-> {finding.advice}", 76)]
+    return ["", *lines] if lines else []
+
+
+def _filled(text: str, width: int = 78) -> list[str]:
+    """Return lines of at most `width` characters; names and values stay together."""
+    lines = textwrap.wrap(text, width, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+
+
 def columns() -> int:
     """Return the width of the terminal; 80 where there is none."""
     return shutil.get_terminal_size().columns
@@ -286,8 +315,6 @@ def usage_text(usage: Usage) -> str:
 
 def cost_text(usage: Usage) -> str:
     """Return a cost with its unit."""
-    from orchestrion._report import OWN_UNIT, unit_of
-
     values = {"cost": usage.cost, "usd": usage.usd, "tokens": usage.tokens, "calls": usage.calls}
     unit = unit_of([values])
     comma = "," if unit == OWN_UNIT else ""

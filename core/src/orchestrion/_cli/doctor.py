@@ -6,29 +6,25 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import click
 
 from orchestrion import API_VERSION, __version__
 from orchestrion._cli.common import emit, find_config, json_option, plugins_of, table
 from orchestrion._errors import OrchestrionError
-from orchestrion._plugins import Found, Plugins
+from orchestrion._plugins import Found, Loaded, Plugins
 
 FINDINGS = 3
 """The exit code if there is a problem."""
 _LOW_DISK = 1 << 30
 """Bytes."""
 
-
-class DoctorFinding(NamedTuple):
-    """One line of the report. Only a `problem` changes the exit code."""
-
-    topic: str
-    state: Literal["ok", "note", "problem"]
-    text: str
+State = Literal["ok", "note", "problem"]
+Checked = Iterator[tuple[str, State, str]]
+"""Lines of the report: topic, state and text. Only a `problem` changes the exit code."""
 
 
 @click.command("doctor")
@@ -41,77 +37,72 @@ def command(ctx: click.Context, as_json: bool) -> int:
     """
     plugins = plugins_of(ctx)
     findings = [finding for check in _CHECKS for finding in check(plugins)]
-    problems = [f for f in findings if f.state == "problem"]
+    problems = sum(state == "problem" for _, state, _ in findings)
     if as_json:
-        emit({"ok": not problems, "findings": [f._asdict() for f in findings]})
+        listed = [{"topic": topic, "state": state, "text": text} for topic, state, text in findings]
+        emit({"ok": not problems, "findings": listed})
     else:
-        click.echo(table([[f.state, f.topic, f.text] for f in findings]))
-        click.echo(f"{len(problems)} problems" if problems else "no problems")
+        click.echo(table([[state, topic, text] for topic, state, text in findings]))
+        click.echo(f"{problems} problems" if problems else "no problems")
     return FINDINGS if problems else 0
 
 
-def _python(plugins: Plugins) -> Iterator[DoctorFinding]:
-    version = platform.python_version()
-    yield DoctorFinding("python", "ok", f"{version} at {sys.executable}")
-    yield DoctorFinding("platform", "ok", f"{platform.platform()}, {os.cpu_count()} CPUs")
+def _python(plugins: Plugins) -> Checked:
+    yield "python", "ok", f"{platform.python_version()} at {sys.executable}"
+    yield "platform", "ok", f"{platform.platform()}, {os.cpu_count()} CPUs"
     where = Path(__file__).parent.parent
-    yield DoctorFinding("orchestrion", "ok", f"{__version__}, plugin API {API_VERSION}, at {where}")
+    yield "orchestrion", "ok", f"{__version__}, plugin API {API_VERSION}, at {where}"
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         text = "PYTHONDONTWRITEBYTECODE is set: every start compiles every module again"
-        yield DoctorFinding("byte code", "note", text)
+        yield "byte code", "note", text
 
 
-def _plugins(plugins: Plugins) -> Iterator[DoctorFinding]:
+def _plugins(plugins: Plugins) -> Checked:
     loaded = {item.plugin: item for item in plugins.load_all()}
     plugins.kinds()
     if not plugins.installed:
-        yield DoctorFinding("plugins", "note", "none is installed, so no config can be run")
+        yield "plugins", "note", "none is installed, so no config can be run"
     for plugin in plugins.installed:
-        failure = plugins.failure(plugin)
         topic = f"plugin {plugin.name}"
-        if failure is not None:
-            state: Literal["note", "problem"] = "note" if failure.state == "blocked" else "problem"
-            yield DoctorFinding(
-                topic, state, f"{plugin.origin} is {failure.state}: {failure.reason}"
-            )
-            continue
-        broken = list(_broken_components(plugins, loaded[plugin]))
-        yield from broken
-        if not broken:
+        if failure := plugins.failure(plugin):
+            state: State = "note" if failure.state == "blocked" else "problem"
+            yield topic, state, f"{plugin.origin} is {failure.state}: {failure.reason}"
+        elif broken := list(_broken_components(plugins, loaded[plugin])):
+            for text in broken:
+                yield topic, "problem", text
+        else:
             count = sum(map(len, loaded[plugin].components.values()))
-            milliseconds = loaded[plugin].seconds * 1e3
-            slow = milliseconds > 500
-            text = f"{plugin.origin}, {count} components, loaded in {milliseconds:.0f} ms"
+            seconds = loaded[plugin].seconds
+            text = f"{plugin.origin}, {count} components, loaded in {seconds * 1e3:.0f} ms"
             hint = ": that slows every command down, import heavy libraries in `open`"
-            yield DoctorFinding(topic, "note" if slow else "ok", text + (hint if slow else ""))
+            yield (topic, "note", text + hint) if seconds > 0.5 else (topic, "ok", text)
 
 
-def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[DoctorFinding]:
+def _broken_components(plugins: Plugins, loaded: Loaded) -> Iterator[str]:
+    """Yield what is wrong with components of a plugin."""
     from orchestrion._config.components import shaper_of
     from orchestrion._config.shapes import UnsupportedError
 
     shaper = shaper_of(plugins)
-    topic = f"plugin {loaded.plugin.name}"
     kinds = plugins.kinds()
     for kind, components in loaded.components.items():
         if kind not in kinds:
-            text = (
+            yield (
                 f"{loaded.plugin.origin} supplies components of kind {kind!r}, which no installed "
                 "plugin defines"
             )
-            yield DoctorFinding(topic, "problem", text)
             continue
         for component in components.values():
             candidate = Found(kinds[kind], component, loaded.plugin)
             try:
                 shaper.settings(plugins.component_class(candidate), wired=True)
             except UnsupportedError as exc:
-                yield DoctorFinding(topic, "problem", f"{candidate} cannot be configured: {exc}")
+                yield f"{candidate} cannot be configured: {exc}"
             except OrchestrionError as exc:
-                yield DoctorFinding(topic, "problem", str(exc))
+                yield str(exc)
 
 
-def _shared_names(plugins: Plugins) -> Iterator[DoctorFinding]:
+def _shared_names(plugins: Plugins) -> Checked:
     """Check for names that two distributions supply, so that a config must qualify them."""
     owners: dict[tuple[str, str], list[Found]] = {}
     for candidate in plugins.components():
@@ -121,10 +112,10 @@ def _shared_names(plugins: Plugins) -> Iterator[DoctorFinding]:
             origins = " and ".join(candidate.plugin.origin for candidate in suppliers)
             choices = " or ".join(repr(candidate.qualified) for candidate in suppliers)
             text = f"{kind} {name!r} is supplied by {origins}; a config must say {choices}"
-            yield DoctorFinding("components", "problem", text)
+            yield "components", "problem", text
 
 
-def _commands(plugins: Plugins) -> Iterator[DoctorFinding]:
+def _commands(plugins: Plugins) -> Checked:
     from orchestrion._cli import COMMANDS
     from orchestrion._discovery import COMMANDS as GROUP
     from orchestrion._discovery import installed
@@ -133,63 +124,54 @@ def _commands(plugins: Plugins) -> Iterator[DoctorFinding]:
     for plugin in installed(GROUP):
         owners.setdefault(plugin.name, []).append(plugin.origin)
     for name, origins in owners.items():
+        suppliers = " and ".join(origins)
         if name in COMMANDS:
-            text = (
-                f"{' and '.join(origins)} supplies a command {name!r}; core's command of that name "
-                "is used"
-            )
-            yield DoctorFinding("commands", "problem", text)
+            text = f"{suppliers} supplies a command {name!r}; core's command of that name is used"
+            yield "commands", "problem", text
         elif len(origins) > 1:
-            text = f"command {name!r} is supplied by {' and '.join(origins)}"
-            yield DoctorFinding("commands", "problem", text)
+            yield "commands", "problem", f"command {name!r} is supplied by {suppliers}"
 
 
-def _extras(plugins: Plugins) -> Iterator[DoctorFinding]:
+def _extras(plugins: Plugins) -> Checked:
     """Check for extras of plugins of which a package is missing."""
     import re
-
-    for name in sorted({"orchestrion", *(p.distribution for p in plugins.installed)}):
-        for requirement in _requirements(name):
-            extra = re.search(r"""extra\s*==\s*["']([^"']+)["']""", requirement)
-            package = re.match(r"[A-Za-z0-9._-]+", requirement)
-            if extra is None or package is None:
-                continue
-            if _version(package[0]) is None:
-                text = f"{package[0]} is missing: pip install '{name}[{extra[1]}]' if you need it"
-                yield DoctorFinding(f"extra {extra[1]}", "note", text)
-
-
-def _requirements(name: str) -> list[str]:
-    """Return the requirements of a distribution; none if its metadata cannot be read."""
     from importlib.metadata import distribution
 
-    try:
-        return distribution(name).requires or []
-    except Exception:  # damaged metadata may raise any error
-        return []
+    for name in sorted({"orchestrion", *(p.distribution for p in plugins.installed)}):
+        try:
+            requirements = distribution(name).requires or []
+        except Exception:  # damaged metadata may raise any error
+            continue
+        for requirement in requirements:
+            extra = re.search(r"""extra\s*==\s*["']([^"']+)["']""", requirement)
+            package = re.match(r"[A-Za-z0-9._-]+", requirement)
+            if extra and package and _is_missing(package[0]):
+                text = f"{package[0]} is missing: pip install '{name}[{extra[1]}]' if you need it"
+                yield f"extra {extra[1]}", "note", text
 
 
-def _version(name: str) -> str | None:
-    """Return a distribution's version; "" if it cannot be read, None if it is not installed."""
+def _is_missing(name: str) -> bool:
+    """Return whether a distribution is not installed; one with damaged metadata is."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version(name) or ""
+        version(name)
     except PackageNotFoundError:
-        return None
+        return True
     except Exception:
-        return ""
+        return False
+    return False
 
 
-def _keys(plugins: Plugins) -> Iterator[DoctorFinding]:
+def _keys(plugins: Plugins) -> Checked:
     """Check that the variables in the current folder's config are set; list other keys."""
     needed = _config_variables()
     for name, present in needed.items():
         text = f"{name} is set" if present else f"{name} is not set, and the config here needs it"
-        yield DoctorFinding("keys", "ok" if present else "problem", text)
-    unused = [n for n in sorted(os.environ) if n.endswith("_API_KEY") and n not in needed]
-    for name in unused:
-        yield DoctorFinding("keys", "ok", f"{name} is set")
+        yield "keys", "ok" if present else "problem", text
+    for name in sorted(os.environ):
+        if name.endswith("_API_KEY") and name not in needed:
+            yield "keys", "ok", f"{name} is set"
 
 
 def _config_variables() -> Mapping[str, bool]:
@@ -207,39 +189,27 @@ def _config_variables() -> Mapping[str, bool]:
     return {name: name in environment for name in names}
 
 
-def _plugins_own(plugins: Plugins) -> Iterator[DoctorFinding]:
+def _plugins_own(plugins: Plugins) -> Checked:
     """Run the plugins' own checks; one that raises is a problem of that plugin."""
     for loaded in plugins.load_all():
-        topic = f"plugin {loaded.plugin.name}"
-        check = getattr(loaded.namespace, "orchestrion_doctor", None)
-        if check is None:
-            continue
+        check = getattr(loaded.namespace, "orchestrion_doctor", tuple)
         try:
             for name, state, text in check():
                 if state not in ("ok", "note", "problem"):
                     raise ValueError(f"a finding's state is {state!r}")
-                yield DoctorFinding(name, state, text)
+                yield name, state, text
         except Exception as exc:
             text = f"{loaded.plugin.origin}: its checks failed: {type(exc).__name__}: {exc}"
-            yield DoctorFinding(topic, "problem", text)
+            yield f"plugin {loaded.plugin.name}", "problem", text
 
 
-def _disk(plugins: Plugins) -> Iterator[DoctorFinding]:
+def _disk(plugins: Plugins) -> Checked:
     free = shutil.disk_usage(Path.cwd()).free
     low = free < _LOW_DISK
     text = f"{free / (1 << 30):.1f} GiB free here" + (": runs may not fit" if low else "")
-    yield DoctorFinding("disk", "problem" if low else "ok", text)
+    yield "disk", "problem" if low else "ok", text
     if not os.access(Path.cwd(), os.W_OK):
-        yield DoctorFinding("disk", "note", f"{Path.cwd()} cannot be written: set run.directory")
+        yield "disk", "note", f"{Path.cwd()} cannot be written: set run.directory"
 
 
-_CHECKS: tuple[Callable[[Plugins], Iterator[DoctorFinding]], ...] = (
-    _python,
-    _plugins,
-    _shared_names,
-    _commands,
-    _extras,
-    _keys,
-    _disk,
-    _plugins_own,
-)
+_CHECKS = (_python, _plugins, _shared_names, _commands, _extras, _keys, _disk, _plugins_own)

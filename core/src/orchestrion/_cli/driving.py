@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
-from orchestrion._cli.common import aside, emit, failure_lines, note
-from orchestrion._cli.display import Display, report_lines
+from orchestrion._cli.common import emit, failure_lines, note
+from orchestrion._cli.display import Display, report_lines, training_lines
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import RunError, StoreError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from orchestrion._observers import Observers
-    from orchestrion._report import Report
-    from orchestrion._run import Conduct
-    from orchestrion._store import RunReader, RunStore
-    from orchestrion._store.diagnosis import Finding
-    from orchestrion._store.reader import RunStatus
-    from orchestrion.config import Config
-
-EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed_turns".split())
-"""The names that `session.summarize` gives, in this order."""
+from orchestrion._importing import printing_aside
+from orchestrion._observers import Observers
+from orchestrion._report import Report
+from orchestrion._run import Conduct, status_after
+from orchestrion._runlog import run_log
+from orchestrion._store import RunStore
+from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
+from orchestrion._store.exports import export_run
+from orchestrion._store.names import RUNS
+from orchestrion._store.reader import RunStatus
+from orchestrion.config import Config
 
 
 def carry_out(
-    config: Config,
-    store: RunStore,
-    observers: Observers,
-    verbose: int,
-    as_json: bool,
+    config: Config, store: RunStore, observers: Observers, verbose: int, as_json: bool
 ) -> int:
     """Train to the end, print the report, and return the exit code."""
-    from orchestrion._run import Conduct
-    from orchestrion._runlog import run_log
-    from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
-
     with (
         Display(bool(verbose), terminal=False if as_json else None) as display,
         run_log(store.directory, display.say, verbose),
@@ -67,7 +56,8 @@ def carry_out(
                 }
             )
         else:
-            _print(store, report)
+            lines = [*report_lines(report), *training_lines(store), "", f"run: {store.directory}"]
+            click.echo("\n".join([*lines, *_next_lines(store.directory)]))
     finally:  # also if standard output is closed
         note(*failure_lines(run.failures))
         _export(store)
@@ -76,8 +66,6 @@ def carry_out(
 
 def _train(run: Conduct, display: Display) -> Report:
     """Train, note in the store how it ended, and tell the observers."""
-    from orchestrion._run import status_after
-
     status: RunStatus = "failed"
     go_on = f"go on with: orchestrion resume {run.store.directory}"
 
@@ -106,22 +94,24 @@ def _train(run: Conduct, display: Display) -> Report:
         raise
     finally:
         if run.begun:
-            _tell_observers(run, status, display)
+            # An error of an observer must not replace the result or the error of the run.
+            try:
+                with printing_aside():
+                    run.observers.run_finished(run.store.directory, status)
+            except RunError as error:
+                display.say(f"warning: {error}")
 
 
-def _tell_observers(run: Conduct, status: str, display: Display) -> None:
-    # The run has ended: an error of an observer must not replace its result or its error.
-    try:
-        with aside():
-            run.observers.run_finished(run.store.directory, status)
-    except RunError as error:
-        display.say(f"warning: {error}")
+def _note_end(run: Conduct, status: RunStatus, detail: str) -> None:
+    # A run that was refused or could not be opened keeps the status it had.
+    if run.begun or run.store.status == "running":
+        # This may fail on a full disk; committed iterations are stored in any case.
+        with suppress(StoreError):
+            run.store.set_status(status, detail, **run.unbooked())
 
 
 def _export(store: RunStore) -> None:
     """Write the exports; the run stays completed if that fails."""
-    from orchestrion._store.exports import export_run
-
     try:
         export_run(store)
     except StoreError as error:
@@ -131,26 +121,8 @@ def _export(store: RunStore) -> None:
         ) from error
 
 
-def _note_end(run: Conduct, status: RunStatus, detail: str) -> None:
-    # A run that was refused or could not be opened keeps the status it had.
-    if not run.begun and run.store.status != "running":
-        return
-    # This may fail on a full disk; committed iterations are stored in any case.
-    with suppress(StoreError):
-        run.store.set_status(status, detail, **run.unbooked())
-
-
-def _print(store: RunStore, report: Report) -> None:
-    lines = [*report_lines(report), *training_lines(store), ""]
-    click.echo("\n".join([*lines, f"run: {store.directory}", *next_lines(store.directory)]))
-
-
-def next_lines(directory: Path) -> list[str]:
+def _next_lines(directory: Path) -> list[str]:
     """Return commands to use with a run that has ended."""
-    import shlex
-
-    from orchestrion._store.names import RUNS
-
     in_runs = directory.parent == RUNS.absolute()
     name = shlex.quote(directory.name if in_runs else str(directory))
     return [
@@ -158,41 +130,3 @@ def next_lines(directory: Path) -> list[str]:
         f"      orchestrion eval {name} -o PATH=VALUE    # judge it elsewhere",
         f"      orchestrion run {name} --input TEXT    # use it",
     ]
-
-
-def training_lines(store: RunReader) -> list[str]:
-    """Return the trainers' own metrics in their last iterations, and the diagnosis."""
-    from orchestrion._store.diagnosis import diagnose
-
-    lines = []
-    for stage in sorted({iteration.stage for iteration in store.iterations()}):
-        last = store.iterations(stage)[-1]
-        metrics = [
-            f"{name}\N{NO-BREAK SPACE}{value:.4g}"  # lines are not broken at this space
-            for name, value in last.metrics.items()
-            if name not in EVERY_ITERATION
-        ]
-        if metrics:
-            lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
-            lines += [f"  {line}" for line in wrap("  ".join(metrics))]
-    return [*lines, *diagnosis_lines(diagnose(store))]
-
-
-def diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
-    """Return what went wrong or could be better, and what to do; nothing if all is well."""
-    from orchestrion._store.diagnosis import WARNING
-
-    lines = []
-    for finding in findings:
-        word = "warning" if finding.level == WARNING else "note"
-        lines += wrap(f"{word}: {finding.text}")
-        lines += [f"  {line}" for line in wrap(f"-> {finding.advice}", 76)]
-    return ["", *lines] if lines else []
-
-
-def wrap(text: str, width: int = 78) -> list[str]:
-    """Return lines of at most `width` characters; names and values stay together."""
-    import textwrap
-
-    lines = textwrap.wrap(text, width, break_on_hyphens=False)
-    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]

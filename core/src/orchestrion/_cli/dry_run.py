@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, get_args
 
 import click
 
 from orchestrion._cli.common import emit, table_lines, usage_data
+from orchestrion._cli.display import usage_text
 from orchestrion._cli.looping import in_loop
-
-if TYPE_CHECKING:
-    from orchestrion._forecast import Forecast
-    from orchestrion._records import Usage
-    from orchestrion.config import Config
+from orchestrion._engine.checks import iterations_of, problems_of
+from orchestrion._engine.opening import Opened
+from orchestrion._errors import RunError
+from orchestrion._forecast import Forecast, forecast, spent_before
+from orchestrion._guards import place_of
+from orchestrion._offline import no_network
+from orchestrion._readiness import ready
+from orchestrion._records import Split, Usage
+from orchestrion.config import Config
 
 
 def describe(config: Config, as_json: bool, root: Path) -> None:
     """Open the components without network access, and print what a run would do and cost."""
-    from orchestrion._errors import RunError
-    from orchestrion._forecast import forecast, spent_before
-    from orchestrion._offline import no_network
-    from orchestrion._readiness import ready
 
     async def inspect() -> tuple[dict[str, Any], Forecast]:
         async with ready(config) as (opened, _):
@@ -44,8 +45,6 @@ def describe(config: Config, as_json: bool, root: Path) -> None:
 
 def _estimate_lines(before: tuple[Path, Usage] | None, bound: Forecast) -> list[str]:
     """Return what the config took before as lines; none where nothing can be spent."""
-    from orchestrion._cli.display import usage_text
-
     if not bound.total.calls and not bound.unknown and (before is None or not before[1].usd):
         return []
     if before is None:
@@ -59,13 +58,8 @@ def _estimate_lines(before: tuple[Path, Usage] | None, bound: Forecast) -> list[
     return ["", text]
 
 
-def _facts(config: Config, opened: Any) -> dict[str, Any]:
-    from orchestrion._engine.checks import iterations_of, problems_of
-    from orchestrion._guards import place_of
-    from orchestrion._records import Split
-
+def _facts(config: Config, opened: Opened) -> dict[str, Any]:
     task, place = opened.runtimes[config.task], place_of(config, config.task)
-    names: tuple[Split, ...] = ("train", "validation", "test")
     stages = [
         {
             "trainer": config.components[path].use,
@@ -75,7 +69,7 @@ def _facts(config: Config, opened: Any) -> dict[str, Any]:
     ]
     return {
         "task": config.components[config.task].use,
-        "problems": {split: len(problems_of(task, split, place)) for split in names},
+        "problems": {split: len(problems_of(task, split, place)) for split in get_args(Split)},
         "team": [path.partition(".")[2] for path in config.roster],
         "policy": config.components[config.policy].use,
         "stages": stages,

@@ -58,8 +58,7 @@ def command(
     are judged as they were trained. What came of each problem is kept in RUN, under evaluations/;
     `orchestrion runs compare` compares two of those, or two runs.
     """
-    from orchestrion._cli.display import problem_lines, report_lines
-    from orchestrion._cli.driving import diagnosis_lines
+    from orchestrion._cli.display import diagnosis_lines, problem_lines, report_lines
     from orchestrion._report import Report
     from orchestrion._store.diagnosis import cut_off
     from orchestrion._store.evaluations import keep_evaluation

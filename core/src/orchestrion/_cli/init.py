@@ -77,9 +77,8 @@ def _ask(plugins: Plugins, chosen: dict[str, list[str]]) -> None:
         note(f"{kind}: {', '.join(names)}")
         several = " (several: with commas)" if kind == "agent" else ""
         optional = "" if kind in _NEEDED else " (empty: none)"
-        answer = click.prompt(
-            f"{kind}{several}{optional}", default="", show_default=False, err=True
-        )
+        question = f"{kind}{several}{optional}"
+        answer = click.prompt(question, default="", show_default=False, err=True)
         chosen[kind] = [name.strip() for name in answer.split(",") if name.strip()]
 
 

@@ -1,8 +1,8 @@
-"""An event loop that is watched: components cannot block it unnoticed or keep it from ending.
+"""Run an event loop that components cannot block unnoticed or keep from ending.
 
-A thread beside it checks that the loop still runs callbacks. It names what blocks the loop, and
-ends the process if that takes longer than `run.timeout`, or if an interrupted command does not
-end. What is stored by then stays, as after a `kill -9`; `orchestrion resume` continues from it.
+A thread checks that the loop runs callbacks. It names what blocks the loop, and ends the process
+if that takes longer than `run.timeout`, or if an interrupted command does not end. What is stored
+by then stays, as after a `kill -9`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrion._cli.common import aside, note
+from orchestrion._cli.common import note
 from orchestrion._cli.signals import end_process, flush, left_behind
 from orchestrion._errors import RunError
+from orchestrion._importing import printing_aside, reason_of
 from orchestrion._interrupts import Interrupted, Terminated, from_outside
 
 if TYPE_CHECKING:
@@ -53,11 +54,9 @@ def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
         Interrupted: Ctrl-C was pressed, or, as `Terminated`, a SIGTERM came.
         RunError: something raised SystemExit or the like, whose exit code is not ours.
     """
-    from orchestrion._plugins import reason_of
-
     supervisor = _Supervisor(on_end)
     try:
-        with aside(), supervisor, asyncio.Runner() as runner:
+        with printing_aside(), supervisor, asyncio.Runner() as runner:
             try:
                 return runner.run(supervisor.supervised(work))
             except (KeyboardInterrupt, SystemExit):
@@ -72,7 +71,7 @@ def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
 
 
 def _ignore(*_: object) -> None:
-    """Do nothing."""
+    pass
 
 
 @contextmanager

@@ -102,18 +102,15 @@ def _print_list(facts: list[dict[str, Any]], components: bool) -> None:
     for row, fact in zip(rows, facts, strict=True):
         time = f"  ({fact['milliseconds']} ms)" if "milliseconds" in fact else ""
         click.echo("  ".join(row) + time)
-        rows_of = [["   ", c["kind"], c["name"], c["summary"]] for c in fact.get("components", ())]
-        if rows_of:
-            click.echo(table(rows_of))
+        if supplied := fact.get("components"):
+            click.echo(table([["   ", c["kind"], c["name"], c["summary"]] for c in supplied]))
 
 
 def _detail(plugins: Plugins, plugin: Plugin, only: str = "") -> dict[str, Any]:
     """Return facts about a plugin, with the settings of its components, or of those of a name."""
-    from orchestrion._config.components import shaper_of
     from orchestrion._discovery import COMMANDS, installed
     from orchestrion._hooks import LIFECYCLE
 
-    shaper = shaper_of(plugins)
     facts = _facts(plugins, plugin, components=True)
     facts["editable"] = _editable(plugin)
     facts["commands"] = [
@@ -121,25 +118,27 @@ def _detail(plugins: Plugins, plugin: Plugin, only: str = "") -> dict[str, Any]:
         for command in installed(COMMANDS)
         if command.distribution == plugin.distribution
     ]
-    loaded = plugins.load(plugin)
-    facts["hooks"] = [hook for hook in LIFECYCLE if hasattr(loaded.namespace, hook)]
+    namespace = plugins.load(plugin).namespace
+    facts["hooks"] = [hook for hook in LIFECYCLE if hasattr(namespace, hook)]
     facts["components"] = [c for c in facts["components"] if only in ("", c["name"])]
     for component in facts["components"]:
-        component |= _settings(plugins, plugin, shaper, component["kind"], component["name"])
+        use = f"{plugin.distribution}:{component['name']}"
+        component |= _settings(plugins, component["kind"], use)
     return facts
 
 
-def _settings(
-    plugins: Plugins, plugin: Plugin, shaper: Any, kind: str, name: str
-) -> dict[str, Any]:
+def _settings(plugins: Plugins, kind: str, use: str) -> dict[str, Any]:
+    """Return a component's settings, or the problem that keeps them from being read."""
+    from orchestrion._config.components import shaper_of
     from orchestrion._config.nodes import OMIT
     from orchestrion._config.plain import Dumper
     from orchestrion._config.shapes import UnsupportedError
     from orchestrion._errors import PluginError
 
+    shaper = shaper_of(plugins)
     dumper = Dumper(shaper, {})
     try:
-        cls = plugins.component_class(plugins.find(kind, f"{plugin.distribution}:{name}"))
+        cls = plugins.component_class(plugins.find(kind, use))
         settings = shaper.settings(cls, wired=True)
     except (PluginError, UnsupportedError) as exc:
         return {"problem": str(exc)}

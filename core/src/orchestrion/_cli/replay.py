@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from orchestrion._cli.common import answer, block_option, emit, json_option, note, options
 from orchestrion._cli.looping import in_loop
-
-if TYPE_CHECKING:
-    from orchestrion._replay import Replayed
 
 
 @click.command("replay")
@@ -33,28 +28,24 @@ def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool)
     with Display(terminal=False if as_json else None) as display:
         result = in_loop(replay(directory, display, [*options(ctx).block, *block]))
     note(*result.notes)
-    if as_json:
-        emit({"run": run, "identical": not result.difference, **_data(result)})
-    else:
-        answer(_text(result))
-    return 1 if result.difference else 0
-
-
-def _data(result: Replayed) -> dict[str, object]:
-    return {
-        "difference": result.difference or None,
-        "iterations": result.iterations,
-        "evaluations": result.evaluations,
-        "episodes": result.episodes,
-        "exports": list(result.exports),
-    }
-
-
-def _text(result: Replayed) -> str:
-    if result.difference:
-        return f"not identical: {result.difference}"
     exports = f", {len(result.exports)} exports" if result.exports else ""
-    return (
-        f"identical: {result.iterations} iterations, {result.evaluations} evaluations, "
-        f"{result.episodes} episodes{exports}"
-    )
+    if as_json:
+        emit(
+            {
+                "run": run,
+                "identical": not result.difference,
+                "difference": result.difference or None,
+                "iterations": result.iterations,
+                "evaluations": result.evaluations,
+                "episodes": result.episodes,
+                "exports": list(result.exports),
+            }
+        )
+    elif result.difference:
+        answer(f"not identical: {result.difference}")
+    else:
+        answer(
+            f"identical: {result.iterations} iterations, {result.evaluations} evaluations, "
+            f"{result.episodes} episodes{exports}"
+        )
+    return 1 if result.difference else 0

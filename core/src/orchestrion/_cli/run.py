@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -16,14 +15,12 @@ from orchestrion._cli.common import (
     note,
     options,
     override_option,
-    printable,
 )
-from orchestrion._cli.display import cost_text
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrion._records import Episode, Split, Turn
+    from orchestrion._records import Episode, Turn
     from orchestrion._trained import Trained
 
 
@@ -57,15 +54,41 @@ def command(
     Exit code 0 if the episode was completed, 4 if a limit ended it, 1 if it failed or none of its
     turns gave anything.
     """
+    from orchestrion._keys import Key
+    from orchestrion._observers import EpisodeObservers
+    from orchestrion._trained import open_run
+
     if (text is None) == (problem_id is None):
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
+    if text == "-":
+        try:
+            text = sys.stdin.read()
+        except UnicodeDecodeError as error:
+            raise UsageError(f"standard input is not valid UTF-8 (byte {error.start})") from None
     if text is not None:
-        text = printable(_standard_input() if text == "-" else text, "--input")
-    episode, judged = in_loop(
-        _episode(
-            target, text, problem_id, overrides, [*options(ctx).block, *block], as_json, stream
-        )
-    )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            where = f"character {error.start + 1}"
+            raise UsageError(f"--input is not valid UTF-8 ({where})") from None
+
+    async def use() -> tuple[Episode, bool]:
+        """Run the episode; return it, and whether the task has anything to judge it by."""
+        async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
+            note(*trained.notes)
+            problem = _problem(trained, text, problem_id)
+            printer = _Printer(sys.stderr.isatty() if stream is None else stream)
+            if not as_json:
+                trained.engine.observers = EpisodeObservers(printer.turn_finished, None)
+                trained.engine.viewer = printer.watch
+            key = Key(trained.config.seed).child("run", problem.id, problem.text)
+            try:
+                episode = await trained.engine.run("run", problem, key)
+            finally:
+                printer.end()
+            return episode, text is None or problem.data is not None or bool(problem.hidden)
+
+    episode, judged = in_loop(use())
     if as_json:
         from orchestrion._store.serial import as_data
 
@@ -77,53 +100,18 @@ def command(
     return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
 
 
-def _standard_input() -> str:
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"standard input is not valid UTF-8 (byte {error.start})") from None
-
-
-async def _episode(
-    target: str,
-    text: str | None,
-    problem_id: str | None,
-    overrides: tuple[str, ...],
-    block: list[str],
-    quiet: bool,
-    stream: bool | None,
-) -> tuple[Episode, bool]:
-    """Run the episode; return it, and whether the task has anything to judge it by."""
-    from orchestrion._keys import Key
-    from orchestrion._trained import open_run
-
-    async with open_run(target, overrides, block) as trained:
-        note(*trained.notes)
-        problem = _problem(trained, text, problem_id)
-        printer = _Printer(sys.stderr.isatty() if stream is None else stream)
-        if not quiet:
-            trained.engine.observers, trained.engine.viewer = printer, printer.watch
-        key = Key(trained.config.seed).child("run", problem.id, problem.text)
-        try:
-            episode = await trained.engine.run("run", problem, key)
-        finally:
-            printer.end()
-        free = text is not None and problem.data is None and not problem.hidden
-        return episode, not free
-
-
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
     from orchestrion._engine.checks import problems_of, text_problem
     from orchestrion._guards import place_of
+    from orchestrion._records import Split
     from orchestrion._suggest import did_you_mean
 
     task: Any = trained.engine.team.task
     place = place_of(trained.config, "task")
     if text is not None:
         return text_problem(task, text, place)
-    splits: tuple[Split, ...] = ("train", "validation", "test")
     ids: list[str] = []
-    for split in splits:
+    for split in get_args(Split):
         for problem in problems_of(task, split, place):
             if problem.id == problem_id:
                 return problem
@@ -139,13 +127,11 @@ class _Printer:
         from orchestrion._cli.watching import Watch
 
         self.watch = Watch() if stream else None
-        self.episode_finished: Callable[[Episode], None] | None = None
-        self.turn_finished: Callable[[str, Turn], None] | None = self._turn
 
-    def _turn(self, _: str, turn: Turn) -> None:
-        streamed = (
-            self.watch.end(f"{turn.index + 1} {turn.agent}") if self.watch is not None else ""
-        )
+    def turn_finished(self, _: str, turn: Turn) -> None:
+        from orchestrion._cli.display import cost_text
+
+        streamed = "" if self.watch is None else self.watch.end(f"{turn.index + 1} {turn.agent}")
         option = f":{turn.option}" if turn.option is not None else ""
         head, content = f"[{turn.index + 1}] {turn.agent}{option}", turn.output.content
         if turn.status != "completed":
@@ -156,12 +142,13 @@ class _Printer:
             note("    " + content.rstrip().replace("\n", "\n    "))
 
     def end(self) -> None:
-        """Show the rest of what was held back."""
         if self.watch is not None:
             self.watch.end()
 
 
 def _conclude(episode: Episode, judged: bool) -> None:
+    from orchestrion._cli.display import cost_text
+
     text = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
     if episode.observation is not None and episode.observation.text:
         text = episode.observation.text

@@ -56,15 +56,17 @@ def prune_command(
         )
     if keep_newest is not None and runs:
         raise UsageError("--keep-newest N selects among all runs; leave RUN out")
-    chosen = (
-        [find_run(run, root) for run in runs] if keep_newest is None else _older(root, keep_newest)
-    )
+    if keep_newest is None:
+        chosen = [find_run(run, root) for run in runs]
+    else:
+        chosen = _older(root, keep_newest)
     results = [_prune(path, retention, checkpoints, shrinking, dry_run) for path in chosen]
     if as_json:
         emit({"dry_run": dry_run, "runs": results})
-    for result in () if as_json else results:
+        return
+    for result in results:
         click.echo(f"{result['name']}: {result['action']}, {result['freed'] / 1e6:.1f} MB")
-    if not results and not as_json:
+    if not results:
         click.echo("nothing to prune")
 
 

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion._cli.common import (
-    answer,
-    emit,
-    json_option,
-    note,
-    root_option,
-    table,
-    time_text,
-)
+from orchestrion._cli.common import answer, emit, json_option, note, root_option, table, time_text
 from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,8 +95,7 @@ def _detail(store: RunReader) -> dict[str, Any]:
 
 
 def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> None:
-    from orchestrion._cli.display import problem_lines, report_lines, usage_text
-    from orchestrion._cli.driving import training_lines
+    from orchestrion._cli.display import problem_lines, report_lines, training_lines, usage_text
     from orchestrion._stored import stored_report
 
     episodes, execution = detail["episodes"], detail["execution"]
@@ -143,7 +134,7 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
 
 
 def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
-    from orchestrion._cli.driving import EVERY_ITERATION
+    from orchestrion._cli.display import EVERY_ITERATION
 
     columns = ("stage", "iteration", *EVERY_ITERATION)
     names = [name for name in columns if any(name in row for row in metrics)]

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM always end a command, whatever plugins do meanwhile."""
+"""Let Ctrl-C and SIGTERM end a command, whatever plugins do."""
 
 from __future__ import annotations
 

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-if TYPE_CHECKING:
-    from orchestrion.config import Config
+from orchestrion.config import Config
 
 PROBLEMS = 5
 """Problems of each split and in the evaluation, and iterations of each stage."""
 
 
-class Changes(NamedTuple):
-    """What `smaller` changes, as `-o` takes it, and the lines that explain it."""
+def smaller(config: Config) -> tuple[list[str], list[str]]:
+    """Return the overrides that make a run small, and lines that explain them.
 
-    overrides: list[str]
-    lines: list[str]
-
-
-def smaller(config: Config) -> Changes:
-    """Return the changes that make a run small; components name theirs in `smoke`."""
+    Components name their settings for a small run in `smoke`.
+    """
     changed: dict[str, tuple[Any, Any]] = {}
     for path, now, small in (
         ("run.problems", config.run.problems, PROBLEMS),
@@ -52,7 +47,7 @@ def smaller(config: Config) -> Changes:
         # A word has no settings to override: replace it by what it stands for.
         written = json.dumps(config.resolved()["evaluation"]["baselines"])
         overrides.insert(0, f"evaluation.baselines={written}")
-    return Changes(overrides, lines)
+    return overrides, lines
 
 
 def _is_number(value: Any) -> bool:

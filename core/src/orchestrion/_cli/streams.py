@@ -1,4 +1,4 @@
-"""Standard output and error, also if they are closed or full; and the text written there."""
+"""Make standard output and error usable if they are closed or full; escape what is printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class _Lenient:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write if that is possible."""
         try:
             return self._stream.write(_hidden(text))
         except (OSError, ValueError):
@@ -28,7 +27,6 @@ class _Lenient:
             return len(text)
 
     def flush(self) -> None:
-        """Flush if that is possible."""
         try:
             self._stream.flush()
         except (OSError, ValueError):

@@ -53,9 +53,9 @@ def command(
     if smoke:
         from orchestrion._cli.smoke import smaller
 
-        changes = smaller(loaded)
-        loaded = load_config(ctx, path, [*overrides, *changes.overrides], block)
-        note(*changes.lines)
+        changes, lines = smaller(loaded)
+        loaded = load_config(ctx, path, [*overrides, *changes], block)
+        note(*lines)
     if dry_run:
         from orchestrion._cli.dry_run import describe
         from orchestrion._store.names import run_folder

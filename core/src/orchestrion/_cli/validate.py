@@ -67,8 +67,19 @@ def command(
         emit({"config": str(path), "ok": False, "problems": [_problem(p) for p in problems]})
         return exc.exit_code
     if as_json:
-        facts = {"splits": counts, **_facts(loaded, resolved)}
-        emit({"config": str(path), "ok": True, "problems": [], **facts})
+        emit(
+            {
+                "config": str(path),
+                "ok": True,
+                "problems": [],
+                "splits": counts,
+                "digest": loaded.digest,
+                "roster": list(loaded.roster),
+                "components": {name: entry.use for name, entry in loaded.components.items()},
+                "plugins": {p.distribution: p.version for p in loaded.plugins_used},
+                **({"resolved": loaded.resolved()} if resolved else {}),
+            }
+        )
     elif resolved:
         click.echo(loaded.to_yaml(), nl=False)
     else:
@@ -93,16 +104,6 @@ def _problem(problem: str) -> dict[str, object]:
         "path": getattr(problem, "path", ""),
         "message": getattr(problem, "message", str(problem)),
     }
-
-
-def _facts(config: Config, resolved: bool) -> dict[str, object]:
-    facts: dict[str, object] = {
-        "digest": config.digest,
-        "roster": list(config.roster),
-        "components": {path: entry.use for path, entry in config.components.items()},
-        "plugins": {p.distribution: p.version for p in config.plugins_used},
-    }
-    return {**facts, "resolved": config.resolved()} if resolved else facts
 
 
 def _summary(config: Config, counts: Mapping[str, int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Show what models write as it comes: whole lines, each with its author."""
+"""Show what models write while they write it, each line with its author."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from orchestrion._secrets import hidden, partial_secret
 class Watch:
     """Shows the pieces of answers on standard error.
 
-    The first author of a line is shown piece by piece. What others write meanwhile is held back
-    until they end a line, so that no line has two authors. Control characters are escaped. Text
-    that may be the beginning of a secret waits for the rest.
+    The first author of a line is shown piece by piece; what others write meanwhile is held back
+    until they end a line. Text that may be the beginning of a secret waits for the rest.
     """
 
     def __init__(self) -> None:
@@ -27,7 +26,6 @@ class Watch:
         """By author: all pieces so far."""
 
     def __call__(self, who: str, piece: str) -> None:
-        """Show a piece of an author's text."""
         text = hidden(self._waiting.pop(who, "") + piece)
         safe = len(text) - partial_secret(text)
         if safe < len(text):
@@ -62,10 +60,7 @@ class Watch:
         print(text, end="", file=sys.stderr, flush=True)
 
     def end(self, who: str = "") -> str:
-        """Show the held-back text of an author and its nested team; by default of all authors.
-
-        Returns all text of this author.
-        """
+        """Show what is held back of an author and its nested team, or of all; return its text."""
         for name in [name for name in self._waiting if _within(name, who)]:
             self._show(name, self._waiting.pop(name))
         for name in [name for name in self._kept if _within(name, who)]:

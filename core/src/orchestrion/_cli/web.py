@@ -1,4 +1,4 @@
-"""What a plugin needs that serves others: a socket, and limits for clients that misbehave."""
+"""A listening socket and time limits, for plugins that serve clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from orchestrion._cli.common import note
-from orchestrion._engine.deadline import resume
 from orchestrion._errors import UsageError
 
 try:
@@ -30,8 +29,7 @@ _QUIET = 60.0
 def listener(host: str, port: int) -> socket.socket:
     """Return a socket that listens; port 0 takes a free one.
 
-    Connections that would take the last file descriptors are closed at once, since what answers
-    the others needs some too.
+    Connections that would take the last file descriptors are closed at once.
 
     Raises:
         UsageError: the address cannot be used, or the first client would be refused.
@@ -70,8 +68,7 @@ class _Listener(socket.socket):
 
 def _for_clients() -> int:
     """Return the first number of a file descriptor that no client's connection gets."""
-    limit = _descriptors()
-    return limit - limit // RESERVED
+    return _descriptors() - _descriptors() // RESERVED
 
 
 def _nearly_all() -> str:
@@ -91,25 +88,15 @@ def _descriptors() -> int:
 
 
 async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """Return the result of a coroutine. A timer is set only if it has to wait.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
-    try:
-        waits_for = work.send(None)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+    """Return the result of a coroutine; raises TimeoutError if it takes longer."""
     async with asyncio.timeout(seconds):
-        return await resume(work, waits_for)
+        return await work
 
 
 class Impatient:
-    """Closes connections on which no request has begun in time; put it before uvicorn's protocol.
+    """Closes connections on which no request has begun in time; uvicorn does if nothing comes.
 
-    uvicorn itself does so only while nothing at all comes.
-
-        class Protocol(Impatient, H11Protocol): ...
+    Put it before uvicorn's protocol: `class Protocol(Impatient, H11Protocol)`.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -118,24 +105,20 @@ class Impatient:
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
         super().connection_made(transport)  # type: ignore[misc]
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
         self._stop()
         super().connection_lost(exc)  # type: ignore[misc]
 
     def handle_events(self) -> None:
-        """Wait no longer if a request has begun."""
         before = self.cycle
         super().handle_events()  # type: ignore[misc]
-        if self.cycle is not before:
+        if self.cycle is not before:  # a request has begun
             self._stop()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
         self._wait()
         super().on_response_complete()  # type: ignore[misc]
 

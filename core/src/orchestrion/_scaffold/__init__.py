@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from shutil import rmtree
@@ -32,19 +32,19 @@ _SUMMARIES: Mapping[str, str] = {
     "reward": "takes something off the verified score for every turn",
     "trainer": "tries values of a learnable setting and keeps the best",
 }
-_SETTINGS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
-    "agent": (
-        ("ignore_case", "false", 'whether "The the" counts; learnable'),
-        ("cost", "1.0", "what one turn costs"),
-    ),
-    "task": (("limit", "10", "how many problems of each split to use"),),
-    "policy": (("turns", "1", "how many agents act in one episode"),),
-    "reward": (("turn_weight", "0.1", "what a turn takes off"),),
-    "trainer": (
-        ("path", '""', "a learnable setting to try values for"),
-        ("values", "[true, false]", "the values, one an iteration"),
-    ),
+_SETTINGS: Mapping[str, str] = {
+    "agent": """\
+| `ignore_case` | `false` | whether "The the" counts; learnable |
+| `cost` | `1.0` | what one turn costs |""",
+    "task": "| `limit` | `10` | how many problems of each split to use |",
+    "policy": "| `turns` | `1` | how many agents act in one episode |",
+    "reward": "| `turn_weight` | `0.1` | what a turn takes off |",
+    "trainer": """\
+| `path` | `""` | a learnable setting to try values for |
+| `values` | `[true, false]` | the values, one an iteration |""",
 }
+_EXAMPLES: Mapping[str, str] = {"agent": "Finder", "task": "DoubledWords"}
+"""Classes of the components that example.yaml needs besides."""
 
 
 @frozen
@@ -73,7 +73,6 @@ class Package:
 
     @property
     def distribution(self) -> str:
-        """Return the name that pip installs."""
         return f"orchestrion-{self.name}"
 
     @property
@@ -83,17 +82,14 @@ class Package:
 
     @property
     def module(self) -> str:
-        """Return the module of the component."""
         return self.name.replace("-", "_")
 
     @property
     def package(self) -> str:
-        """Return the name that Python imports."""
         return f"orchestrion_{self.module}"
 
     @property
     def cls(self) -> str:
-        """Return the component's class."""
         name = "".join(word.capitalize() for word in self.name.split("-"))
         is_taken = name in orchestrion.__all__ or name in _IMPORTED or keyword.iskeyword(name)
         return name + self.kind.capitalize() if is_taken else name
@@ -101,29 +97,15 @@ class Package:
 
 def render(package: Package) -> dict[str, str]:
     """Return the files of a package, by path."""
-    fill = _filler(package)
-    kind, source = package.kind, f"src/{package.package}"
-    return {
-        "pyproject.toml": fill("pyproject.toml"),
-        "README.md": fill("readme.md"),
-        "example.yaml": fill("example.yaml"),
-        f"{source}/__init__.py": fill("init.py"),
-        f"{source}/py.typed": "",
-        f"{source}/plugin.py": fill("plugin.py"),
-        f"{source}/{package.module}.py": fill(f"{kind}.py"),
-        **{
-            f"{source}/example_{role}.py": _fill(f"{role}.py", {"cls": cls})
-            for role, cls in _EXAMPLES.items()
-            if role != kind
-        },
-        "tests/test_conformance.py": fill("test_conformance.py"),
-        f"tests/test_{package.module}.py": fill(f"test_{kind}.py"),
-    }
-
-
-def _filler(package: Package) -> Callable[[str], str]:
-    kind, name = package.kind, package.name
+    kind, name, qualified = package.kind, package.name, package.qualified
+    source = f"src/{package.package}"
     major, minor = orchestrion.__version__.split(".")[:2]
+    extra = {
+        "reward": f"reward: {{use: {qualified}}}",
+        "trainer": f"trainer: {{use: {qualified}, path: agents.finder.ignore_case, "
+        "values: [false, true]}",
+    }
+    sequence = "policy: {use: sequence, steps: [finder]} # of orchestrion-basics"
     values = {
         "kind": kind,
         "name": name,
@@ -138,53 +120,48 @@ def _filler(package: Package) -> Callable[[str], str]:
         "floor": f"{major}.{minor}",
         "ceiling": f"{major}.{int(minor) + 1}",
         "verb": "train" if kind == "trainer" else "eval",
-        "settings": "\n".join(
-            f"| `{key}` | `{default}` | {text} |" for key, default, text in _SETTINGS[kind]
-        ),
-        "task": package.qualified if kind == "task" else f"{package.qualified}-task",
-        "agent": package.qualified if kind == "agent" else f"{package.qualified}-agent",
-        "policy": f"policy: {{use: {package.qualified}}}" if kind == "policy" else _SEQUENCE,
-        "extra": _extra(package),
+        "settings": _SETTINGS[kind],
+        "task": qualified if kind == "task" else f"{qualified}-task",
+        "agent": qualified if kind == "agent" else f"{qualified}-agent",
+        "policy": f"policy: {{use: {qualified}}}" if kind == "policy" else sequence,
+        "extra": extra.get(kind, "limits: {turns: 4}"),
         "hooks": _hooks(package),
     }
-    return lambda template: _fill(template, values)
-
-
-_SEQUENCE = """\
-policy: {use: sequence, steps: [finder]} # of orchestrion-basics"""
-
-
-def _extra(package: Package) -> str:
-    if package.kind == "reward":
-        return f"reward: {{use: {package.qualified}}}"
-    if package.kind == "trainer":
-        path = "agents.finder.ignore_case"
-        return f"trainer: {{use: {package.qualified}, path: {path}, values: [false, true]}}"
-    return "limits: {turns: 4}"
+    templates = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "readme.md",
+        "example.yaml": "example.yaml",
+        f"{source}/__init__.py": "init.py",
+        f"{source}/plugin.py": "plugin.py",
+        f"{source}/{package.module}.py": f"{kind}.py",
+        "tests/test_conformance.py": "test_conformance.py",
+        f"tests/test_{package.module}.py": f"test_{kind}.py",
+    }
+    examples = {
+        f"{source}/example_{role}.py": _fill(f"{role}.py", {"cls": cls})
+        for role, cls in _EXAMPLES.items()
+        if role != kind
+    }
+    filled = {path: _fill(template, values) for path, template in templates.items()}
+    return {**filled, **examples, f"{source}/py.typed": ""}
 
 
 def _hooks(package: Package) -> str:
     """Return the hook of the component, and those of what the example needs besides."""
-    supplied = {package.kind: (package.name, package.module, package.cls, _SUMMARIES[package.kind])}
+    supplied = {package.kind: (package.name, package.module, package.cls, "")}
     for kind, cls in _EXAMPLES.items():
-        if kind != package.kind:
-            summary = f"for example.yaml: {_SUMMARIES[kind]}"
-            supplied[kind] = (f"{package.name}-{kind}", f"example_{kind}", cls, summary)
-    return "\n\n".join(
-        _fill(
-            "hook",
-            {
-                "kinds": _PLURALS.get(kind, f"{kind}s"),
-                "component": name,
-                "path": f"{package.package}.{module}:{cls}",
-                "summary": summary,
-            },
-        )
-        for kind, (name, module, cls, summary) in supplied.items()
-    ).rstrip()
-
-
-_EXAMPLES: Mapping[str, str] = {"agent": "Finder", "task": "DoubledWords"}
+        names = (f"{package.name}-{kind}", f"example_{kind}", cls, "for example.yaml: ")
+        supplied.setdefault(kind, names)
+    hooks = []
+    for kind, (name, module, cls, purpose) in supplied.items():
+        values = {
+            "kinds": _PLURALS.get(kind, f"{kind}s"),
+            "component": name,
+            "path": f"{package.package}.{module}:{cls}",
+            "summary": f"{purpose}{_SUMMARIES[kind]}",
+        }
+        hooks.append(_fill("hook", values))
+    return "\n\n".join(hooks).rstrip()
 
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
