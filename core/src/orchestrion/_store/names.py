@@ -27,7 +27,7 @@ def run_at(directory: Path) -> Path:
 
 
 def nested_runs(folder: Path) -> str:
-    """Return the names of folders of runs right below a folder, e.g. those of sweeps, as a hint."""
+    """Return a hint at runs in folders right below a folder, e.g. of a sweep; "" if none are."""
     below = sorted(folder.iterdir()) if folder.is_dir() else []
     holding = [p for p in below if not is_run(p) and p.is_dir() and run_directories(p)]
     return f"; there are some in folders below: add --root {holding[0]}" if holding else ""
@@ -40,6 +40,7 @@ def run_directories(root: Path = RUNS) -> list[Path]:
 
 
 def _order(path: Path) -> tuple[str, int, str]:
+    """Return the name of a run, its number (-1 for none), and the whole name if it has none."""
     match = _NUMBERED.fullmatch(path.name)
     return (match[1], int(match[2]), "") if match else (path.name, -1, path.name)
 
@@ -47,12 +48,9 @@ def _order(path: Path) -> tuple[str, int, str]:
 def next_directory(name: str, root: Path = RUNS) -> Path:
     """Return the folder for a new run: the name with the first number above all in use."""
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
-    numbers = [
-        int(match[2])
-        for path in (root.iterdir() if root.is_dir() else ())
-        if (match := _NUMBERED.fullmatch(path.name)) and match[1] == stem
-    ]
-    return root / f"{stem}-{max(numbers, default=0) + 1}"
+    paths = root.iterdir() if root.is_dir() else ()
+    numbers = [number for name, number, _ in map(_order, paths) if name == stem]
+    return root / f"{stem}-{max([0, *numbers]) + 1}"
 
 
 def run_folder(name: str) -> Path:
@@ -84,7 +82,7 @@ def find_run(name_or_path: str | os.PathLike[str], root: Path = RUNS) -> Path:
             return path
     runs = run_directories(root)
     wanted = str(name_or_path)
-    numbered = [p for p in runs if (m := _NUMBERED.fullmatch(p.name)) and m[1] == wanted]
+    numbered = [path for path in runs if _order(path)[0] == wanted]
     if numbered:
         return numbered[-1]
     near = get_close_matches(Path(wanted).name, [path.name for path in runs], n=1)
