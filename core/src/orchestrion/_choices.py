@@ -24,8 +24,8 @@ def choice_name(choice: Activation) -> str:
     return choice.agent if choice.option is None else f"{choice.agent}:{choice.option}"
 
 
-def parse_choice(text: str, roster: Sequence[Member]) -> Activation:
-    """Return the choice with this name.
+def parse_choice(text: str, roster: Sequence[Member], place: str = "") -> Activation:
+    """Return the choice with this name; `place` is the config path of the name, for the error.
 
     Raises:
         UsageError: the team has none; the message lists its choices.
@@ -34,8 +34,9 @@ def parse_choice(text: str, roster: Sequence[Member]) -> Activation:
         if text == choice_name(choice):
             return choice
     names = [choice_name(choice) for choice in choices(roster)]
+    start = f"{place}: " if place else ""
     raise UsageError(
-        f"{text!r} is not a choice of this team{did_you_mean(text, names)}; "
+        f"{start}{text!r} is not a choice of this team{did_you_mean(text, names)}; "
         f"its choices: {', '.join(names)}"
     )
 

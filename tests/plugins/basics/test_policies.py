@@ -169,10 +169,12 @@ def test_follow_starts_who_always_acts_after_an_agent_unless_the_task_refuses() 
     [
         ({"cc": "b:x"}, "'cc' is no agent"),
         ({"a": "b:x"}, "beside the router"),
-        ({"c": "b:q"}, "b:q"),
+        ({"c": "b:q"}, r"after\.c: 'b:q' is not a choice"),
+        ({"c": "b:x", "b": "c"}, "after: c -> b -> c is a cycle"),
+        ({"c": "c"}, "after: c -> c is a cycle"),
     ],
 )
-def test_follow_refuses_names_that_are_not_in_the_team(after: dict[str, str], message: str) -> None:
+def test_follow_refuses_unknown_names_and_cycles(after: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         opened(Follow("a", after=after))
 

@@ -46,7 +46,9 @@ class Follow:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        fallback = None if self.fallback == "stop" else parse_choice(self.fallback, ctx.roster)
+        fallback = None
+        if self.fallback != "stop":
+            fallback = parse_choice(self.fallback, ctx.roster, f"{ctx.path}.fallback")
         known = {choice_name(choice): choice for choice in choices(ctx.roster)}
         router = next((choice for choice in known.values() if choice.agent == self.router), None)
         if router is None:
@@ -56,7 +58,16 @@ class Follow:
             if agent not in agents or agent == self.router:
                 near = did_you_mean(agent, [name for name in agents if name != self.router])
                 raise UsageError(f"{ctx.path}.after: {agent!r} is no agent beside the router{near}")
-        after = {agent: parse_choice(name, ctx.roster) for agent, name in self.after.items()}
+        after = {
+            agent: parse_choice(name, ctx.roster, f"{ctx.path}.after.{agent}")
+            for agent, name in self.after.items()
+        }
+        for agent in after:
+            if cycle := _cycle(agent, after):
+                raise UsageError(
+                    f"{ctx.path}.after: {' -> '.join(cycle)} is a cycle, which never comes back to "
+                    "the router; remove one of its entries"
+                )
         yield _Following(router, fallback, known, after)
 
 
@@ -91,3 +102,13 @@ class _Following(OneByOne):
         if not isinstance(name, str) or not isinstance(option, str | None):
             return ""
         return name if option is None else f"{name}:{option}"
+
+
+def _cycle(agent: str, after: Mapping[str, Activation]) -> list[str]:
+    """Return the agents of the cycle that an agent starts, itself at both ends; else nothing."""
+    path = [agent]
+    while (following := after.get(path[-1])) is not None and following.agent not in path[1:]:
+        path.append(following.agent)
+        if following.agent == agent:
+            return path
+    return []

@@ -63,7 +63,9 @@ class Order:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        finish = parse_choice(self.finish, ctx.roster) if self.finish else None
+        finish = None
+        if self.finish:
+            finish = parse_choice(self.finish, ctx.roster, f"{ctx.path}.finish")
         tools = [choice for choice in choices(ctx.roster) if choice != finish]
         if not tools:
             raise UsageError(f"{ctx.path}: there is no agent to order")

@@ -158,7 +158,7 @@ class SequenceRunner(OneByOne):
 
     def __init__(self, steps: Many[str], repeat: bool, ctx: OpenContext) -> None:
         self._roster, self._repeat = ctx.roster, repeat
-        self.set_steps([parse_choice(step, ctx.roster) for step in steps])
+        self.set_steps([parse_choice(step, ctx.roster, ctx.path) for step in steps])
 
     def set_steps(self, steps: Many[Activation]) -> None:
         """Run these steps from now on."""

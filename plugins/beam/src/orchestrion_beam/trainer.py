@@ -134,10 +134,7 @@ class BeamTrainer(Trainer):
         """
         settings = self.settings
         for name in (*settings.rotation, *([settings.single] if settings.single else ())):
-            try:
-                parse_choice(name, session.roster)
-            except UsageError as error:
-                raise UsageError(f"{self.path}: {error}") from None
+            parse_choice(name, session.roster, self.path)
         if not session.problems("train"):
             raise UsageError(f"{self.path}: the task has no training problems to search on")
         validation = len(session.problems("validation"))

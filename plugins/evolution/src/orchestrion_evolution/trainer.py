@@ -159,10 +159,7 @@ class Evolution:
                 the aggregator out.
         """
         for name in (*self.agents, *([self.aggregator] if self.aggregator else [])):
-            try:
-                parse_choice(name, ctx.roster)
-            except UsageError as error:
-                raise UsageError(f"{ctx.path}: {error}") from None
+            parse_choice(name, ctx.roster, ctx.path)
         if self.votes and self.agents and self.aggregator not in self.agents:
             raise UsageError(
                 f"{ctx.path}.aggregator: {self.aggregator!r} is not in `agents`; add it there, or "
