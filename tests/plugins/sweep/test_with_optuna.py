@@ -9,20 +9,15 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.support import here
+from tests.plugins.sweep.test_sweep import RELAY
 
 pytest.importorskip("optuna", reason="needs orchestrion-sweep[optuna]")
 
-CONFIG = """
-task: {use: relay, partial: 0.3, train: 8, validation: 6, test: 6}
-agents: {planner: {use: bench-agent}, coder_l: {use: bench-agent}, stop: {use: bench-agent}}
-policy: {use: sequence}
-trainer: {use: best-sequence, problems: 4, beam: 2, length: 2}
-reward: {use: outcome-minus-cost}
-limits: {turns: 6}
+CONFIG = f"""{RELAY}
 search:
-  trainer.problems: {integers: [1, 8]}
-  limits.turns: {choice: [1, 6]}
-sweep: {method: optuna, trials: 6, parallel: 2, objective: [reward, cost]}
+  trainer.problems: {{integers: [1, 8]}}
+  limits.turns: {{choice: [1, 6]}}
+sweep: {{method: optuna, trials: 6, parallel: 2, objective: [reward, cost]}}
 """
 
 

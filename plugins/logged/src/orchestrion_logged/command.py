@@ -140,9 +140,6 @@ def _write(log: Path, imported: Imported) -> int:
     return 0
 
 
-# ------------------------------------------------------------------------------------- ope
-
-
 @click.command("ope")
 @click.argument("log", type=LOG)
 @click.option("--policy", "target", metavar="RUN|CONFIG", help="The policy to evaluate.")
@@ -236,9 +233,6 @@ def ope(
         for line in _lines(judged):
             answer(line)
     return REFUSED if questions and all(question.refusal for question in questions) else 0
-
-
-# ----------------------------------------------------------------------------------- learn
 
 
 @click.command("learn")
