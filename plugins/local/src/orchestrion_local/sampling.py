@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from attrs import frozen
+from torch.nn.utils.rnn import pad_sequence
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
@@ -85,12 +86,11 @@ class _Batch:
         self.module, self.wanted = module, wanted
         self.device = next(module.parameters()).device
         self.ends = torch.tensor(sorted(ends), device=self.device)
-        count, longest = len(wanted), max(len(item.uniforms) for item in wanted)
         limits = [len(item.uniforms) for item in wanted]
+        count, longest = len(wanted), max(limits)
         self.has_temperature = any(item.temperature not in (0, 1) for item in wanted)
         self.cut = any(item.top_p < 1 for item in wanted)
         self.some_greedy = any(item.temperature == 0 for item in wanted)
-        self.picking = any(item.picks for item in wanted)
         # By row that is still in the batch.
         self.rows = torch.arange(count, device=self.device)
         """The completion of each row."""
@@ -98,8 +98,8 @@ class _Batch:
         self.temperature = self._column([item.temperature or 1.0 for item in wanted], torch.float32)
         self.greedy = self._column([item.temperature == 0 for item in wanted], torch.bool)
         self.top_p = self._column([item.top_p for item in wanted], torch.float64)
-        self.points = self._table([item.uniforms for item in wanted], longest)
-        self.picks = self._table([item.picks for item in wanted], longest if self.picking else 0)
+        self.points = self._table([item.uniforms for item in wanted])
+        self.picks = self._table([item.picks for item in wanted])
         self.live = torch.ones(count, dtype=torch.bool, device=self.device)
         # By completion.
         self.ids = torch.zeros((count, longest), dtype=torch.int64, device=self.device)
@@ -111,11 +111,9 @@ class _Batch:
     def _column(self, values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype, device=self.device)
 
-    def _table(self, rows: Sequence[Sequence[float]], longest: int) -> torch.Tensor:
-        table = np.zeros((len(rows), longest))
-        for i, row in enumerate(rows):
-            table[i, : len(row)] = row
-        return torch.from_numpy(table).to(self.device)
+    def _table(self, rows: Sequence[Sequence[float]]) -> torch.Tensor:
+        tensors = [torch.tensor(row, dtype=torch.float64) for row in rows]
+        return pad_sequence(tensors, batch_first=True).to(self.device)
 
     def _prompts(self, pad: int) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
         # Prompts that are equal, as those of a group are, are computed once.

@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from attrs import frozen
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -197,8 +197,7 @@ class _Rows:
         prompt = [places.setdefault(item.prompt, len(places)) for item in generations]
         before = _padded([item[::-1] for item in places], pad)
         after = _padded([item.response for item in generations], pad)
-        tensors = [torch.from_numpy(array).flip(1) for array in before]
-        tensors += [torch.tensor(prompt), *map(torch.from_numpy, after)]
+        tensors = [*(tensor.flip(1) for tensor in before), torch.tensor(prompt), *after]
         return cls(*(tensor.to(device) for tensor in tensors))
 
     def whole(self) -> dict[str, Any]:
@@ -248,11 +247,9 @@ class _Rows:
         return torch.cat((first, rest), dim=1)
 
 
-def _padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:
+def _padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ids and mask of rows that all begin in the first column."""
-    ids = np.full((len(rows), max(map(len, rows))), pad)
-    mask = np.zeros_like(ids)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = row
-        mask[i, : len(row)] = 1
-    return ids, mask
+    tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
+    ids = pad_sequence(tensors, batch_first=True, padding_value=pad)
+    lengths = torch.tensor([len(row) for row in rows])
+    return ids, (torch.arange(ids.shape[1]) < lengths[:, None]).long()

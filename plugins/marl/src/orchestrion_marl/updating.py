@@ -11,6 +11,7 @@ import torch
 from attrs import Factory, define, frozen
 from orchestrion_local import WeightOptimizer
 from orchestrion_local.interfaces import Trainable
+from torch.nn.utils.rnn import pad_sequence
 
 from orchestrion import Key
 from orchestrion_marl.calls import Call, lengths_of, sizes_of
@@ -163,9 +164,9 @@ def _loss(
         torch.tensor([[getattr(agent, name)] for agent in own], device=mask.device)
         for name in ("clip_low", "clip_high", "kl_weight")
     )
-    sampled = _padded([call.generation.logprobs for call in batch.calls], mask)
-    old = _padded(batch.before, mask) if batch.before else sampled
-    advantages = _padded(batch.advantages, mask)
+    sampled = _padded([call.generation.logprobs for call in batch.calls], mask.device)
+    old = _padded(batch.before, mask.device) if batch.before else sampled
+    advantages = _padded(batch.advantages, mask.device)
     terms, clipped = policy_terms(logprobs, old, advantages, low, high, settings.dual_clip)
     if batch.before:
         terms = terms * (old - sampled).exp().clamp(max=settings.importance_cap)
@@ -179,7 +180,7 @@ def _loss(
     if settings.entropy:
         terms = terms - settings.entropy * scored.entropy
     if batch.references:
-        reference = _padded(batch.references, mask)
+        reference = _padded(batch.references, mask.device)
         measured["kl"] = divergence(logprobs, reference, settings.kl.form).detach()
         kl = divergence_in_loss(logprobs, old, reference, settings.kl)
         terms = terms + kl_weight * kl
@@ -276,9 +277,7 @@ def row_weights(
     return weights
 
 
-def _padded(rows: Sequence[Sequence[float] | Floats], mask: torch.Tensor) -> torch.Tensor:
-    """Return rows of different lengths as one tensor with the shape of `mask`."""
-    padded = np.zeros(tuple(mask.shape), np.float32)
-    for i, row in enumerate(rows):
-        padded[i, : len(row)] = row
-    return torch.from_numpy(padded).to(mask.device)
+def _padded(rows: Sequence[Sequence[float] | Floats], device: torch.device) -> torch.Tensor:
+    """Return rows of different lengths as one tensor, padded with 0 at the end."""
+    tensors = [torch.as_tensor(row, dtype=torch.float32) for row in rows]
+    return pad_sequence(tensors, batch_first=True).to(device)
