@@ -179,11 +179,10 @@ def test_all_episodes_are_spent_and_no_more(episodes: int) -> None:
 
 def test_probing_episodes_have_any_length_and_rarely_none() -> None:
     runtime = policy()
-    ending = np.array([False, False, False, False, True])
     stopping = []
     for done in range(4):
         shown = [situation(*["a"] * done)]
-        row = chances(runtime, shown, runtime.allowed(shown), ending, 3)[0]
+        row = chances(runtime, shown, runtime.allowed(shown), 3)[0]
         assert row.sum() == pytest.approx(1)
         stopping.append(row[4])
     assert stopping == pytest.approx([0.25 / 3.25, 1 / 3, 1 / 2, 1])
@@ -192,7 +191,6 @@ def test_probing_episodes_have_any_length_and_rarely_none() -> None:
 def test_probing_prefers_what_hints_promise_and_never_takes_what_is_blocked() -> None:
     runtime = policy()
     shown = [situation(blocked=["c"], hints={"a": (1.0,), "b:x": (0.0,)})]
-    ending = np.array([False, False, False, False, True])
-    row = chances(runtime, shown, runtime.allowed(shown), ending, 3)[0]
+    row = chances(runtime, shown, runtime.allowed(shown), 3)[0]
     assert row[3] == 0
     assert row[0] > row[2] > row[1] > 0

@@ -27,9 +27,6 @@ if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` n
 
     from orchestrion_encoders.interfaces import Floats
 
-REMEMBERED = 4096
-"""How many sets of blocked choices are kept looked at."""
-
 
 class Joined:
     """Encodes with all of some encoders.
@@ -176,20 +173,13 @@ class Allowing:
             None if choice is None else frozenset((choice.agent, name))
             for choice, name in zip(choices, names, strict=True)
         ]
-        self._masks: dict[frozenset[str], NDArray[np.bool_]] = {}
 
     def __call__(self, observation: Observation | None) -> NDArray[np.bool_]:
-        """Return the mask of what may be chosen [k]. Not to be changed: equal ones are shared."""
-        blocked = frozenset() if observation is None else observation.blocked
-        mask = self._masks.get(blocked)
-        if mask is None:
-            import numpy as np
+        """Return the mask of what may be chosen [k]."""
+        import numpy as np
 
-            if len(self._masks) >= REMEMBERED:
-                self._masks.clear()
-            free = [names is None or not blocked & names for names in self._names]
-            mask = self._masks[blocked] = np.array(free)
-        return mask
+        blocked = frozenset() if observation is None else observation.blocked
+        return np.array([names is None or not blocked & names for names in self._names])
 
 
 def _shape(part: Encoded) -> list[int]:
