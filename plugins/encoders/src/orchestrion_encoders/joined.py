@@ -145,13 +145,16 @@ class Reading(Policy):
     encoders: Sequence[Encoder]
 
     @property
+    def _preparing(self) -> list[Encoder]:
+        return [encoder for encoder in self.encoders if getattr(encoder, "prepares", False)]
+
+    @property
     def prepares(self) -> bool:
-        return any(getattr(encoder, "prepares", False) for encoder in self.encoders)
+        return bool(self._preparing)
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
-        for encoder in self.encoders:
-            if getattr(encoder, "prepares", False):
-                await encoder.prepare(situation, calls)
+        for encoder in self._preparing:
+            await encoder.prepare(situation, calls)
 
     def learn(self, episodes: Sequence[Episode]) -> None:
         for encoder in self.encoders:
@@ -160,7 +163,7 @@ class Reading(Policy):
 
     def ceiling(self, tokens: int) -> Usage | None:
         """Return what all encoders take before one decision at most."""
-        usages = [e.ceiling(tokens) for e in self.encoders if getattr(e, "prepares", False)]
+        usages = [encoder.ceiling(tokens) for encoder in self._preparing]
         known = [usage for usage in usages if usage is not None]
         return sum(known, Usage()) if len(known) == len(usages) else None
 
