@@ -73,7 +73,7 @@ def test_bonus_and_penalty_follow_the_verifier_not_the_end() -> None:
     solved = reward(function, episode())
     failed = reward(function, episode(scores=Scores(0.5, False)))
     stopped = reward(function, episode(status=Status.LIMIT))
-    assert [one and one.total for one in (solved, failed, stopped)] == [1.8, -1.5, -2.0]
+    assert [result and result.total for result in (solved, failed, stopped)] == [1.8, -1.5, -2.0]
 
 
 def test_an_episode_stopped_by_a_limit_gets_no_outcome() -> None:
@@ -106,4 +106,4 @@ def test_a_forked_prefix_costs_each_episode_once() -> None:
         reward(OutcomeMinusCost(1.0), Episode("e", Problem("p"), fork, scores=Scores(1.0, True)))
         for fork in (left, right)
     ]
-    assert [one and one.total for one in totals] == [-2.0, -3.0]
+    assert [total and total.total for total in totals] == [-2.0, -3.0]

@@ -107,7 +107,7 @@ def test_without_small_categories_unknown_ones_get_the_plan_of_the_commonest() -
 
 def test_with_length_one_it_is_the_best_single_choice_for_each_category() -> None:
     policy, _ = trained(ByCategory(), BestByCategory(length=1, least=1), Doors())
-    steps = {name: list(map(choice_name, one.steps)) for name, one in policy.runners.items()}
+    steps = {name: list(map(choice_name, runner.steps)) for name, runner in policy.runners.items()}
     # At the right door no single choice pays: to stop at once is best.
     assert steps == {"": ["a"], "left": ["a"], "right": [], "rare": ["b"]}
 
@@ -137,7 +137,7 @@ def test_untrained_neighbours_choose_at_random_and_never_what_is_blocked() -> No
     seen = Observation(blocked=frozenset({"a"}))
     situations = [Situation(Problem("p"), Trajectory(), seen)] * 30
     decisions = policy.decide(situations, [Key(i) for i in range(30)])
-    assert {one.start[0].agent for one in decisions} == {"b", "c"}
+    assert {decision.start[0].agent for decision in decisions} == {"b", "c"}
     everything = Observation(blocked=frozenset({"a", "b", "c"}))
     stuck = Situation(Problem("p"), Trajectory(), everything)
     assert policy.decide([stuck], [Key(0)])[0].stop
@@ -182,8 +182,8 @@ def test_hashed_words_are_as_long_as_one_and_do_not_depend_on_case() -> None:
 def test_how_long_agents_take_changes_no_episode_and_no_number_of_one(
     policy: Any, trainer: Any
 ) -> None:
-    one, other = (
+    first, other = (
         session_of(policy, trainer, Doors(), Dawdles(Key(seed)))[1].episodes for seed in (1, 2)
     )
-    assert len(one) > 20
-    assert one == other
+    assert len(first) > 20
+    assert first == other

@@ -73,10 +73,10 @@ def test_words_are_of_length_1_and_their_order_counts_with_pairs() -> None:
 
 def test_text_reads_the_problem_and_the_completed_turns() -> None:
     settings = Text(problem=16, turns=16)
-    empty, one = settings.encode([situation(), situation("a")], CHOICES).context
-    assert (empty[:16] == one[:16]).all()
+    empty, acted = settings.encode([situation(), situation("a")], CHOICES).context
+    assert (empty[:16] == acted[:16]).all()
     assert not empty[16:].any()
-    assert one[16:].any()
+    assert acted[16:].any()
     assert settings.encode([situation()], CHOICES).context.shape == (1, 32)
     assert Text(problem=0, turns=4).encode([situation()], CHOICES).context.shape == (1, 4)
 
@@ -219,8 +219,8 @@ def test_a_situation_is_encoded_alike_alone_and_in_a_batch(component: Any) -> No
     encoder = opened(component) if hasattr(component, "open") else component
     shown = [situation(*names) for names in ((), ("a",), ("a", "b:x"), ("b:y", "a", "a"))]
     whole: Encoded = encoder.encode(shown, CHOICES)
-    for i, one in enumerate(shown):
-        alone = encoder.encode([one], CHOICES)
+    for i, single in enumerate(shown):
+        alone = encoder.encode([single], CHOICES)
         assert (alone.context[0] == whole.context[i]).all()
         assert (alone.choices[0] == whole.choices[i]).all()
         assert whole.turns is None or (alone.turns[0] == whole.turns[i]).all()

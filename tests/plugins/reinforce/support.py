@@ -114,11 +114,11 @@ class TinySession:
                 decisions.append(decision)
                 if decision.stop:
                     continue
-                one = decision.start[0]
+                agent, option = decision.start[0].agent, decision.start[0].option
                 output = Output(usage=Usage(cost=self._cost))
-                turn = Turn(len(path), one.agent, one.option, output, decision=len(decisions) - 1)
+                turn = Turn(len(path), agent, option, output, decision=len(decisions) - 1)
                 paths[i] = (path.append(turn), decisions)
-                if len(paths[i][0]) < self._turns and one.agent != "c":
+                if len(paths[i][0]) < self._turns and agent != "c":
                     still.append(i)
             running = still
         return [self._judge(job, *paths[i]) for i, job in enumerate(jobs)]
@@ -150,6 +150,6 @@ def train(
     trainer = trainer or learner(settings, seed + 100)
     metrics = []
     for i in range(start, settings.iterations if stop is None else stop):
-        one = session(runtime, Key(seed).child("train", i))
-        metrics.append(asyncio.run(trainer.iterate(i, one)))  # type: ignore[arg-type]
+        played = session(runtime, Key(seed).child("train", i))
+        metrics.append(asyncio.run(trainer.iterate(i, played)))  # type: ignore[arg-type]
     return trainer, metrics

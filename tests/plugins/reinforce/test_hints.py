@@ -58,10 +58,11 @@ def test_a_choice_without_a_hint_is_neutral() -> None:
 
 def test_hints_can_be_left_out_and_survive_a_checkpoint() -> None:
     blind = policy(hints=False)
-    one, other = situation(a=1.0), situation(b_x=1.0)
-    assert np.array_equal(blind.probabilities([one]), blind.probabilities([other]))
+    seen = [situation(a=1.0), situation(b_x=1.0)]
+    first, second = blind.probabilities(seen)
+    assert np.array_equal(first, second)
     learner, loaded = policy(), policy()
-    learner.decide([one], [Key(1)])
+    learner.decide(seen[:1], [Key(1)])
     shake(learner)
     loaded.load(learner.save())
-    assert np.array_equal(loaded.probabilities([one, other]), learner.probabilities([one, other]))
+    assert np.array_equal(loaded.probabilities(seen), learner.probabilities(seen))

@@ -77,7 +77,7 @@ def test_choices_are_agents_with_their_options_and_stopping_if_set() -> None:
     runtime = policy(Neural(stop=True))
     drawn = runtime.decide([situation()] * 200, keys(200))
     assert set(names(drawn)) == {*ALL, "stop"}
-    assert all(one.stop != bool(one.start) for one in drawn)
+    assert all(decision.stop != bool(decision.start) for decision in drawn)
 
 
 def test_an_untrained_policy_is_almost_uniform() -> None:
@@ -89,12 +89,8 @@ def test_an_untrained_policy_is_almost_uniform() -> None:
 def test_choices_come_as_often_as_their_probability_says() -> None:
     runtime = shaken()
     seen = [situation("a", features=[1, -1])]
-    share = (
-        np.bincount(
-            [one.record.action for one in runtime.decide(seen * 4000, keys(4000))], minlength=4
-        )
-        / 4000
-    )
+    actions = [decision.record.action for decision in runtime.decide(seen * 4000, keys(4000))]
+    share = np.bincount(actions, minlength=4) / 4000
     p = runtime.probabilities(seen)[0]
     assert p.max() > 0.35
     assert abs(share - p).max() < 4 * np.sqrt(0.25 / 4000)
@@ -104,9 +100,9 @@ def test_the_log_probability_is_that_of_what_was_chosen() -> None:
     runtime = shaken()
     seen = [situation(*("a" * n), features=[n, 1]) for n in range(6)]
     p = runtime.probabilities(seen)
-    for i, one in enumerate(runtime.decide(seen, keys(6))):
-        assert one.logp == pytest.approx(np.log(p[i, one.record.action]))
-        assert list((one.chances or {}).values()) == pytest.approx(p[i].tolist(), abs=1e-6)
+    for i, decision in enumerate(runtime.decide(seen, keys(6))):
+        assert decision.logp == pytest.approx(np.log(p[i, decision.record.action]))
+        assert list((decision.chances or {}).values()) == pytest.approx(p[i].tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +120,7 @@ def test_with_everything_blocked_it_stops_and_there_is_nothing_to_learn() -> Non
     runtime = policy()
     stuck, free = situation(blocked=["a", "b", "c"]), situation()
     decisions = runtime.decide([free, stuck], keys(2))
-    assert [one.stop for one in decisions] == [False, True]
+    assert [decision.stop for decision in decisions] == [False, True]
     assert decisions[1].record is None
     assert runtime.probabilities([stuck])[0].tolist() == [0, 0, 0, 0]
     able = policy(Neural(stop=True))
@@ -135,9 +131,9 @@ def test_greedy_takes_the_likeliest_in_use_and_samples_in_training() -> None:
     runtime = shaken(Neural(greedy=True))
     used = [situation(features=[1, 1], training=False)] * 50
     likeliest = runtime.probabilities(used)[0].argmax()
-    assert {one.record.action for one in runtime.decide(used, keys(50))} == {likeliest}
+    assert {decision.record.action for decision in runtime.decide(used, keys(50))} == {likeliest}
     trained = [situation(features=[1, 1])] * 50
-    assert len({one.record.action for one in runtime.decide(trained, keys(50))}) > 1
+    assert len({decision.record.action for decision in runtime.decide(trained, keys(50))}) > 1
 
 
 def test_no_situation_no_decision() -> None:
@@ -172,9 +168,9 @@ def test_decisions_do_not_depend_on_the_size_or_order_of_a_batch(
     for start in range(0, 640, size):
         part = order[start : start + size]
         again = runtime.decide([seen[i] for i in part], [named[i] for i in part])
-        for i, one in zip(part, again, strict=True):
-            assert one == whole[i]  # what is started, stop, log-probability: to the last bit
-            assert one.record.shown.content == whole[i].record.shown.content
+        for i, decision in zip(part, again, strict=True):
+            assert decision == whole[i]  # what is started, stop, log-probability: to the last bit
+            assert decision.record.shown.content == whole[i].record.shown.content
 
 
 # ------------------------------------------------------------------------------ learning
@@ -188,8 +184,8 @@ def chosen(runtime: Any, batch: Batch) -> list[float]:
 
 def test_equal_situations_are_kept_once_and_every_decision_knows_its_own() -> None:
     runtime = shaken()
-    twice = [one for one in many(20) for _ in range(2)]
-    records = [one.record for one in runtime.decide(twice, keys(40))]
+    twice = [shown for shown in many(20) for _ in range(2)]
+    records = [decision.record for decision in runtime.decide(twice, keys(40))]
     batch = runtime.collect(records)
     assert len(batch.inputs.context) <= 20
     assert len(batch.rows) == len(batch.actions) == 40
@@ -217,9 +213,11 @@ def test_training_computes_what_deciding_did(choice: Neural) -> None:
     """Tensors in single precision and arrays in double precision run the same network."""
     runtime = shaken(choice)
     decisions = runtime.decide(many(40), keys(40))
-    batch = runtime.collect([one.record for one in decisions])
+    batch = runtime.collect([decision.record for decision in decisions])
     # Deciding rounds logits to 1/16384.
-    assert chosen(runtime, batch) == pytest.approx([one.logp for one in decisions], abs=3e-4)
+    assert chosen(runtime, batch) == pytest.approx(
+        [decision.logp for decision in decisions], abs=3e-4
+    )
 
 
 @pytest.mark.parametrize("choice", [Neural(hidden=[6]), SHARED, TURNS], ids=str)
@@ -254,7 +252,7 @@ def test_normalised_entropy_is_1_for_uniform_and_0_without_a_choice() -> None:
     runtime.decide([situation()], [Key(0)])
     shake(runtime, 0.0)
     seen = [situation(), situation(blocked=["a"]), situation(blocked=["a", "b"])]
-    batch = runtime.collect([one.record for one in runtime.decide(seen, keys(3))])
+    batch = runtime.collect([decision.record for decision in runtime.decide(seen, keys(3))])
     entropy = _chosen(runtime, batch)[1]  # type: ignore[arg-type]
     assert entropy.tolist() == pytest.approx([1, 1, 0], abs=1e-3)
     entropy[2].backward()  # type: ignore[no-untyped-call]
@@ -379,9 +377,9 @@ def test_short_hands_beside_encoders_are_refused() -> None:
 def test_what_was_learned_holds_for_problems_it_has_not_seen() -> None:
     """Features, not names of problems, decide (a hash of the problem's text would not do)."""
     runtime = shaken()
-    one = situation("a", features=[1, -1])
-    other = replace(one, problem=replace(one.problem, id="new", text="other words"))
-    assert (runtime.probabilities([one]) == runtime.probabilities([other])).all()
+    first = situation("a", features=[1, -1])
+    other = replace(first, problem=replace(first.problem, id="new", text="other words"))
+    assert (runtime.probabilities([first]) == runtime.probabilities([other])).all()
 
 
 def test_an_observation_may_be_missing() -> None:

@@ -130,9 +130,9 @@ def test_entropy_weight_and_learning_rate_fall_as_set() -> None:
         QUICK, iterations=4, entropy=2.0, entropy_end=0.4, entropy_power=2, learning_rate_end=0.5
     )
     _, metrics = train(settings, policy(SMALL), session)
-    weights = [one["entropy_weight"] for one in metrics]
+    weights = [row["entropy_weight"] for row in metrics]
     assert weights == pytest.approx([2.0, 0.4 + 1.6 * 0.5625, 0.4 + 1.6 * 0.25, 0.4 + 1.6 / 16])
-    rates = [one["learning_rate"] for one in metrics]
+    rates = [row["learning_rate"] for row in metrics]
     assert rates == pytest.approx([0.01, 0.00875, 0.0075, 0.00625])
 
 
@@ -211,7 +211,7 @@ class _AllMissing(_Missing):
 def test_missing_rewards_are_counted_and_the_rest_is_learned_from() -> None:
     runtime = policy(SMALL)
     _, metrics = train(QUICK, runtime, lambda r, k: _Missing(r, world, pay, k), stop=2)
-    assert [one["excluded"] for one in metrics] == [16, 16]
+    assert [row["excluded"] for row in metrics] == [16, 16]
     assert metrics[1]["gradient_norm"] > 0
 
 

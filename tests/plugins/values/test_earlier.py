@@ -43,7 +43,7 @@ def test_fitted_q_learns_from_the_episodes_of_other_runs(earlier: Path, tmp_path
         shape = checkpoint.components["trainer"].arrays["choice"].shape
         decisions.append(shape[0])
     with RunReader(earlier) as reader:
-        made = sum(len(one.episode.decisions) for one in reader.episodes(source="train"))
+        made = sum(len(stored.episode.decisions) for stored in reader.episodes(source="train"))
     # The later run's own episodes are the same: no sequence was tried before them.
     assert learned <= decisions[0] - decisions[1] <= made
 

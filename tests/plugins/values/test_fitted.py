@@ -63,9 +63,9 @@ def test_members_differ_where_little_is_known_and_agree_where_much_is() -> None:
 
 
 def test_a_fit_is_a_function_of_data_and_seed() -> None:
-    one, same, other = (values_at(fit(chain(40), seed), 0.0) for seed in (1, 1, 2))
-    assert one.tobytes() == same.tobytes()
-    assert one[1:].tolist() != other[1:].tolist()
+    first, same, other = (values_at(fit(chain(40), seed), 0.0) for seed in (1, 1, 2))
+    assert first.tobytes() == same.tobytes()
+    assert first[1:].tolist() != other[1:].tolist()
 
 
 def test_the_error_on_episodes_left_out_is_that_of_refits_without_them() -> None:
@@ -141,7 +141,7 @@ def test_episodes_become_rows_that_follow_each_other() -> None:
 def test_joined_data_is_that_of_all_episodes_at_once() -> None:
     runtime = policy()
     made = [episode(runtime, names, 1.0) for names in (["a", "stop"], ["c", "a", "stop"])]
-    parts = [Transitions.of(runtime, gather([one], RecordedChoice)) for one in made]
+    parts = [Transitions.of(runtime, gather([single], RecordedChoice)) for single in made]
     whole = Transitions.of(runtime, gather(made, RecordedChoice))
     assert parts[0] is not None
     assert parts[1] is not None
@@ -179,11 +179,10 @@ def test_all_episodes_are_spent_and_no_more(episodes: int) -> None:
 
 def test_probing_episodes_have_any_length_and_rarely_none() -> None:
     runtime = policy()
-    ending = np.array([False, False, False, False, True])
     stopping = []
     for done in range(4):
         shown = [situation(*["a"] * done)]
-        row = chances(runtime, shown, runtime.allowed(shown), ending, 3)[0]
+        row = chances(runtime, shown, runtime.allowed(shown), 3)[0]
         assert row.sum() == pytest.approx(1)
         stopping.append(row[4])
     assert stopping == pytest.approx([0.25 / 3.25, 1 / 3, 1 / 2, 1])
@@ -192,7 +191,6 @@ def test_probing_episodes_have_any_length_and_rarely_none() -> None:
 def test_probing_prefers_what_hints_promise_and_never_takes_what_is_blocked() -> None:
     runtime = policy()
     shown = [situation(blocked=["c"], hints={"a": (1.0,), "b:x": (0.0,)})]
-    ending = np.array([False, False, False, False, True])
-    row = chances(runtime, shown, runtime.allowed(shown), ending, 3)[0]
+    row = chances(runtime, shown, runtime.allowed(shown), 3)[0]
     assert row[3] == 0
     assert row[0] > row[2] > row[1] > 0

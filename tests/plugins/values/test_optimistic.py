@@ -199,8 +199,8 @@ def _taken(policy: ValuePolicy, place: int) -> str:
 def test_a_resumed_training_gives_equal_results() -> None:
     settings = Optimistic(episodes=40)
     whole, cut = train(settings), train(settings, resume_at=2)
-    for one, other in zip(whole, cut, strict=True):
-        assert one.save() == other.save()
+    for first, other in zip(whole, cut, strict=True):
+        assert first.save() == other.save()
 
 
 def test_episodes_made_before_are_learned_from_too() -> None:

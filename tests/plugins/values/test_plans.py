@@ -33,18 +33,18 @@ def tried(seed: int, count: int) -> list[ArmEpisode]:
 def test_beliefs_are_those_of_a_bayesian_regression_on_what_sequences_share() -> None:
     seen = tried(1, 30)
     process = Process(seen, 3)
-    arms = tuple(dict.fromkeys(one.arm for one in seen))
+    arms = tuple(dict.fromkeys(attempt.arm for attempt in seen))
     beliefs = process.beliefs(arms)
     # The same in weights: what is shared, something of its own, and the problem.
     own = np.eye(len(arms)) * 0.5**0.5
     every = np.concatenate([process._rows(process.kind, arms), own], axis=1) * process.strength**0.5
-    at = [arms.index(one.arm) for one in seen]
+    at = [arms.index(attempt.arm) for attempt in seen]
     grid = [0.0, 0.1, 0.5, 2.0]
     means = []
     for share in grid:
-        problems = np.eye(5)[[int(one.problem[1:]) for one in seen]] * share**0.5
+        problems = np.eye(5)[[int(attempt.problem[1:]) for attempt in seen]] * share**0.5
         x = np.concatenate([every[at], problems], axis=1)
-        y = np.array([one.reward for one in seen]) / process.spread - process.mean
+        y = np.array([attempt.reward for attempt in seen]) / process.spread - process.mean
         weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ y)
         means.append((every @ weights[: every.shape[1]] + process.mean) * process.spread)
     assert any(beliefs.mean == pytest.approx(mean) for mean in means)
@@ -124,7 +124,7 @@ def test_half_of_the_sequences_were_tried_before() -> None:
     session: Any = SimpleNamespace(policy=runtime)
     ways = [["a", "stop"], ["c", "stop"], ["a", "c", "stop"], ["b:x", "c", "a", "stop"]]
     at_work.absorb([episode(runtime, way, 0.1 * n) for n, way in enumerate(ways)], session)
-    before = {one.arm for one in at_work._tried}
+    before = {attempt.arm for attempt in at_work._tried}
     arms = at_work._arms(runtime, [Key(2).child(n) for n in range(40)])
     assert sum(arm in before for arm in arms) >= 20
     assert set(arms[1::2]) <= before

@@ -27,9 +27,6 @@ if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` n
 
     from orchestrion_encoders.interfaces import Floats
 
-REMEMBERED = 4096
-"""How many sets of blocked choices are kept looked at."""
-
 
 class Joined:
     """Encodes with all of some encoders.
@@ -148,13 +145,16 @@ class Reading(Policy):
     encoders: Sequence[Encoder]
 
     @property
+    def _preparing(self) -> list[Encoder]:
+        return [encoder for encoder in self.encoders if getattr(encoder, "prepares", False)]
+
+    @property
     def prepares(self) -> bool:
-        return any(getattr(encoder, "prepares", False) for encoder in self.encoders)
+        return bool(self._preparing)
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
-        for encoder in self.encoders:
-            if getattr(encoder, "prepares", False):
-                await encoder.prepare(situation, calls)
+        for encoder in self._preparing:
+            await encoder.prepare(situation, calls)
 
     def learn(self, episodes: Sequence[Episode]) -> None:
         for encoder in self.encoders:
@@ -163,7 +163,7 @@ class Reading(Policy):
 
     def ceiling(self, tokens: int) -> Usage | None:
         """Return what all encoders take before one decision at most."""
-        usages = [e.ceiling(tokens) for e in self.encoders if getattr(e, "prepares", False)]
+        usages = [encoder.ceiling(tokens) for encoder in self._preparing]
         known = [usage for usage in usages if usage is not None]
         return sum(known, Usage()) if len(known) == len(usages) else None
 
@@ -176,20 +176,13 @@ class Allowing:
             None if choice is None else frozenset((choice.agent, name))
             for choice, name in zip(choices, names, strict=True)
         ]
-        self._masks: dict[frozenset[str], NDArray[np.bool_]] = {}
 
     def __call__(self, observation: Observation | None) -> NDArray[np.bool_]:
-        """Return the mask of what may be chosen [k]. Not to be changed: equal ones are shared."""
-        blocked = frozenset() if observation is None else observation.blocked
-        mask = self._masks.get(blocked)
-        if mask is None:
-            import numpy as np
+        """Return the mask of what may be chosen [k]."""
+        import numpy as np
 
-            if len(self._masks) >= REMEMBERED:
-                self._masks.clear()
-            free = [names is None or not blocked & names for names in self._names]
-            mask = self._masks[blocked] = np.array(free)
-        return mask
+        blocked = frozenset() if observation is None else observation.blocked
+        return np.array([names is None or not blocked & names for names in self._names])
 
 
 def _shape(part: Encoded) -> list[int]:

@@ -107,7 +107,6 @@ class _Fit:
         self.going = np.flatnonzero(self.after >= 0)
         self.next = self.after[self.going]
         returns = data.returns[self.at]
-        self.low, self.high = float(returns.min()), float(returns.max())
         self.centre = float(returns.mean())
         self.spread = float(returns.std()) or 1.0
         self.returns = (returns - self.centre) / self.spread
@@ -179,11 +178,8 @@ class _Fit:
             easy = np.concatenate([easy, np.zeros((1, weights.shape[1]))])
             values += easy[self.problem[self.going]].T[:, :, None]
         values = np.where(self.data.allowed[self.next], values, -np.inf).max(axis=2)
-        low, high = (self.low - self.centre) / self.spread, (self.high - self.centre) / self.spread
-        result[self.going] += np.clip(values, low, high).T
-        ends = np.ones(len(result), np.bool_)
-        ends[self.going] = False
-        result[ends] -= self.centre / self.spread
+        result[self.going] += np.clip(values, self.returns.min(), self.returns.max()).T
+        result[self.after < 0] -= self.centre / self.spread
         return result
 
     def grown(self, left: Floats) -> tuple[Trees, Floats, Floats]:

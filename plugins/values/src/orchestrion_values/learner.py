@@ -74,19 +74,11 @@ LONGEST = 12
 def probing(policy: ValuePolicy, turns: int | None) -> Exploring:
     """Return an explorer that knows nothing: choices at random, episodes of random length."""
     most = min(LONGEST, turns or LONGEST)
-    ends = {member.name for member in policy.roster if member.ends}
-    ending = np.array([choice is None or choice.agent in ends for choice in policy.choices])
-    return sampling(
-        policy, lambda situations, allowed: chances(policy, situations, allowed, ending, most)
-    )
+    return sampling(policy, lambda situations, allowed: chances(policy, situations, allowed, most))
 
 
 def chances(
-    policy: ValuePolicy,
-    situations: Sequence[Situation],
-    allowed: Mask,
-    ending: Mask,
-    most: int,
+    policy: ValuePolicy, situations: Sequence[Situation], allowed: Mask, most: int
 ) -> Floats:
     """Return the probability of each choice [n, k], weighed by hints.
 
@@ -99,6 +91,8 @@ def chances(
         for place, name in enumerate(policy.names):
             if hints.get(name):
                 row[place] = 0.2 + 1.6 * hints[name][0]
+    ends = {member.name for member in policy.roster if member.ends}
+    ending = np.array([choice is None or choice.agent in ends for choice in policy.choices])
     end, go = np.where(allowed & ending, weights, 0), np.where(allowed & ~ending, weights, 0)
     some_end, some_go = end.sum(axis=1, keepdims=True), go.sum(axis=1, keepdims=True)
     done = np.array([[len(situation.trajectory)] for situation in situations])

@@ -155,15 +155,13 @@ class Tries:
         mean = squares[0] / n
         variance = np.maximum(np.diag(squares) / n - mean**2, 0.0)
         total = max(self.spread.sum() / n - (sums[0] / n) ** 2, LEAST)
-        best: Posterior | None = None
+        posteriors = []
         for strength in STRENGTHS:
             # The numbers together explain the same share, however many there are.
             prior = np.where(variance > LEAST, strength * d * variance, 1.0)
             prior[0] = 1.0
-            posterior = self._fitted(mean, squares, sums, prior, total)
-            if best is None or posterior.evidence > best.evidence:
-                best = posterior
-        return best
+            posteriors.append(self._fitted(mean, squares, sums, prior, total))
+        return max(posteriors, key=lambda posterior: posterior.evidence)
 
     def _fitted(
         self, mean: Floats, squares: Floats, sums: Floats, prior: Floats, total: float
