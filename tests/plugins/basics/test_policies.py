@@ -155,6 +155,15 @@ def test_follow_starts_with_the_router_and_returns_to_it() -> None:
     assert chosen(policy, "a", "c") == "a"
 
 
+def test_a_step_that_was_passed_over_is_not_made_up_for() -> None:
+    policy = opened(Sequence(["a", "c", "b:x"]))
+    assert chosen(policy, blocked=frozenset({"a"})) == "c"
+    assert chosen(policy, "c") == "b:x", "nothing is blocked any more"
+    again = opened(Sequence(["a", "c"], repeat=True))
+    assert chosen(again, "c", blocked=frozenset({"c"})) == "a"
+    assert chosen(again, "b", blocked=frozenset({"a"})) == "c", "a turn of another agent"
+
+
 def test_follow_starts_who_always_acts_after_an_agent_unless_the_task_refuses() -> None:
     policy = opened(Follow("a", after={"c": "b:x"}))
     assert chosen(policy, "a", "c") == "b:x"

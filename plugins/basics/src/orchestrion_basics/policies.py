@@ -166,30 +166,23 @@ class SequenceRunner(OneByOne):
         self._decisions = [Decision((step,)) for step in self.steps]
 
     def decide_one(self, situation: Situation, key: Key) -> Decision:
-        if not self._decisions:
-            return STOP
-        done = len(situation.trajectory)
-        if not (situation.observation is not None and situation.observation.blocked):
-            if self._repeat:
-                return self._decisions[done % len(self._decisions)]
-            return self._decisions[done] if done < len(self._decisions) else STOP
-        return self._after_blocked(situation, done)
-
-    def _after_blocked(self, situation: Situation, done: int) -> Decision:
-        # Steps that were passed over left no turn: find the place by what was done last.
-        place = 0
-        for turn in situation.trajectory.turns:
-            while (at := self._at(place)) is not None and not _is_turn(at, turn):
-                place += 1
-            place += 1
-        for _ in range(len(self._decisions)):
-            decision = self._at(place)
+        place = self._place(situation.trajectory.turns)
+        for at in range(place, place + len(self._decisions)):
+            decision = self._at(at)
             if decision is None:
                 return STOP
             if not is_blocked(decision.start[0], situation.observation):
                 return decision
-            place += 1
         return STOP
+
+    def _place(self, turns: Many[Turn]) -> int:
+        """Return the place after these turns; steps that were passed over left none."""
+        place = 0
+        for turn in turns:
+            ahead = range(place, place + len(self._decisions))
+            # A turn that is no step ahead stands for the next one.
+            place = next((at for at in ahead if _is_turn(self._at(at), turn)), place) + 1
+        return place
 
     def _at(self, place: int) -> Decision | None:
         if self._repeat:
@@ -208,6 +201,8 @@ class SequenceRunner(OneByOne):
         self.set_steps([parse_choice(step, self._roster) for step in saved.data["steps"]])
 
 
-def _is_turn(decision: Decision, turn: Turn) -> bool:
+def _is_turn(decision: Decision | None, turn: Turn) -> bool:
+    if decision is None:
+        return False
     step = decision.start[0]
     return step.agent == turn.agent and step.option == turn.option
