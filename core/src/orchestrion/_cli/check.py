@@ -17,15 +17,14 @@ FINDINGS = 3
 @click.command("check")
 @click.argument("names", metavar="PLUGIN...", nargs=-1, required=True)
 @json_option
-@click.pass_context
-def command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> int:
+def command(names: tuple[str, ...], as_json: bool) -> int:
     """Check that every component of PLUGIN keeps the contract of its kind.
 
     Prints a line for each check, and exits with 3 if one fails.
     """
     from orchestrion.testing._kit import checks
 
-    plugins = plugins_of(ctx)
+    plugins = plugins_of()
     results: list[dict[str, Any]] = []
     for name in names:
         plugin = plugins.get(name)

@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 @click.option("--components", is_flag=True, help="Load every plugin and show what it supplies.")
 @block_option
 @json_option
-@click.pass_context
-def command(
-    ctx: click.Context, name: str | None, components: bool, block: tuple[str, ...], as_json: bool
-) -> None:
+def command(name: str | None, components: bool, block: tuple[str, ...], as_json: bool) -> None:
     """Show what is installed, or in detail NAME: a plugin, its distribution, or a component.
 
     Without options nothing is imported: only metadata is read.
     """
-    plugins = plugins_of(ctx, block)
+    plugins = plugins_of(block)
     if name is not None:
         details = [_detail(plugins, *owner) for owner in _named(plugins, name)]
         if as_json:
