@@ -78,9 +78,7 @@ def _print_totals(results: list[dict[str, Any]], failed: list[dict[str, Any]]) -
     seconds = sum(result.get("seconds", 0.0) for result in results)
     examples = sum(result.get("examples") or 0 for result in results)
     # The check of the plugin itself is not one of a component.
-    components = {(r["plugin"], r["component"]) for r in results} - {
-        (r["plugin"], "plugin") for r in results
-    }
+    components = {(r["plugin"], r["component"]) for r in results if r["component"] != "plugin"}
     click.echo(
         f"{len(results)} checks of {len(components)} components, {examples} examples, "
         f"{seconds:.1f} s: {len(failed) or 'none'} failed"

@@ -52,12 +52,10 @@ def _named(plugins: Plugins, name: str) -> list[tuple[Plugin, str]]:
         plugin = plugins.get(name)
     except PluginError:
         supplied = plugins.components()
-        owners = {
-            candidate.plugin: name for candidate in supplied if candidate.component.name == name
-        }
+        owners = [item.plugin for item in supplied if item.component.name == name]
         if owners:
-            return list(owners.items())
-        close = did_you_mean(name, {candidate.component.name for candidate in supplied})
+            return [(owner, name) for owner in dict.fromkeys(owners)]
+        close = did_you_mean(name, {item.component.name for item in supplied})
         if not close or any(name in (p.name, p.distribution) for p in plugins.installed):
             raise
         raise PluginError(f"no plugin or component is called {name!r}{close}") from None
