@@ -39,10 +39,9 @@ def problem_and_turns(state: Any, agents: Collection[str]) -> tuple[str, list[Tu
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         kind = type(state).__name__
         raise UsageError(f"a {kind} has no list `messages`; give a text, or messages")
-    last = len(messages) - 1
-    while last >= 0 and _role(messages[last], last) != "user":
-        last -= 1
-    if last < 0:
+    places = reversed(range(len(messages)))
+    last = next((place for place in places if _role(messages[place], place) == "user"), None)
+    if last is None:
         raise UsageError("no message is the user's, so there is no problem")
     turns: list[Turn] = []
     for place in range(last + 1, len(messages)):

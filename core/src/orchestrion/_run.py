@@ -174,13 +174,12 @@ class Conduct:
         checkpoint = self.store.usable().checkpoint
         assert checkpoint is not None  # the last iteration always writes one
         for path in await self.components.reload(checkpoint):
-            self._note(
-                path,
-                "load",
+            text = (
                 f"{place_of(self.components.config, path)}: after load(), save() gives something "
                 "else than what was loaded; the report is on the loaded state. Run `orchestrion "
-                "check` on the plugin for details",
+                "check` on the plugin for details"
             )
+            self._note(path, "load", text)
 
     def _note(self, path: str, name: str, text: str) -> None:
         event(INFO, "note", component=path, about=name, text=text)
@@ -296,12 +295,8 @@ class Conduct:
                 self._booked_at = time.monotonic()
                 with within(evaluation=name):
                     stored[name] = await self._evaluate(name, team)
-        return of_evaluations(
-            {name: stored[name] for name in teams},
-            evaluation.split,
-            evaluation.seeds,
-            self.config.seed,
-        )
+        results = {name: stored[name] for name in teams}
+        return of_evaluations(results, evaluation.split, evaluation.seeds, self.config.seed)
 
     async def _evaluate(self, name: str, team: Baseline) -> dict[str, Any]:
         """Train a baseline if it has a trainer, evaluate a contender, and store the results."""
@@ -317,14 +312,9 @@ class Conduct:
             overlay: dict[str, JSON] = {}
             if team.trainer is not None:
                 opened, overlay, trained_on = await self._train_baseline(name, team, opened, stack)
-            session = await evaluate_contender(
-                self._engine(opened, team),
-                name,
-                self.config,
-                evaluation.split,
-                evaluation.seeds,
-                evaluation.episodes,
-            )
+            settings = (evaluation.split, evaluation.seeds, evaluation.episodes)
+            engine = self._engine(opened, team)
+            session = await evaluate_contender(engine, name, self.config, *settings)
             await self.calls.settle()
             results = {
                 "outcomes": outcomes(session.evaluations),

@@ -54,7 +54,6 @@ class _Registry:
     def __init__(self) -> None:
         self.forms: dict[str, str] = {}
         self.text: re.Pattern[str] | None = None
-        self.data: re.Pattern[bytes] | None = None
         self.watcher: Callable[[str, str], None] | None = None
 
     def add(self, name: str, value: str) -> None:
@@ -66,9 +65,7 @@ class _Registry:
         self.forms |= new
         # The longest first: a form may begin with another.
         forms = sorted(self.forms, key=lambda form: (-len(form), form))
-        pattern = "|".join(map(re.escape, forms))
-        self.text = re.compile(pattern)
-        self.data = re.compile(pattern.encode())
+        self.text = re.compile("|".join(map(re.escape, forms)))
         if self.watcher is not None:
             self.watcher(name, value)
 
@@ -127,9 +124,9 @@ def hidden(text: str) -> str:
 
 def hidden_bytes(data: bytes) -> bytes:
     """Return bytes of UTF-8 text without the values of known secrets."""
-    if _SECRETS.data is None:
+    if _SECRETS.text is None:
         return data
-    return _SECRETS.data.sub(lambda match: _SECRETS.forms[match[0].decode()].encode(), data)
+    return hidden(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
 
 def partial_secret(text: str) -> int:
@@ -168,9 +165,7 @@ def _forms(value: str) -> set[str]:
         if (before + len(raw)) % 3:
             text = text[:-1]
         forms |= {text, text.replace("+", "-").replace("/", "_"), text.replace("/", "\\/")}
-    forms = {form for form in forms if len(form) >= SHORTEST}
-    # Forms for files, which are UTF-8: half a surrogate pair is none.
-    return {form for form in forms if form.isascii() or encodes(form)}
+    return {form for form in forms if len(form) >= SHORTEST}
 
 
 def encodes(text: str) -> bool:

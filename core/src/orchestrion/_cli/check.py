@@ -17,15 +17,14 @@ FINDINGS = 3
 @click.command("check")
 @click.argument("names", metavar="PLUGIN...", nargs=-1, required=True)
 @json_option
-@click.pass_context
-def command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> int:
+def command(names: tuple[str, ...], as_json: bool) -> int:
     """Check that every component of PLUGIN keeps the contract of its kind.
 
     Prints a line for each check, and exits with 3 if one fails.
     """
     from orchestrion.testing._kit import checks
 
-    plugins = plugins_of(ctx)
+    plugins = plugins_of()
     results: list[dict[str, Any]] = []
     for name in names:
         plugin = plugins.get(name)
@@ -79,9 +78,7 @@ def _print_totals(results: list[dict[str, Any]], failed: list[dict[str, Any]]) -
     seconds = sum(result.get("seconds", 0.0) for result in results)
     examples = sum(result.get("examples") or 0 for result in results)
     # The check of the plugin itself is not one of a component.
-    components = {(r["plugin"], r["component"]) for r in results} - {
-        (r["plugin"], "plugin") for r in results
-    }
+    components = {(r["plugin"], r["component"]) for r in results if r["component"] != "plugin"}
     click.echo(
         f"{len(results)} checks of {len(components)} components, {examples} examples, "
         f"{seconds:.1f} s: {len(failed) or 'none'} failed"

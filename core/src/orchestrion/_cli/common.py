@@ -28,10 +28,15 @@ _NAMES = ("orchestrion.yaml", "orchestrion.yml")
 
 
 def config_argument(function: F) -> F:
-    """Add the argument `config`: a file, or a folder with an orchestrion.yaml; optional."""
+    """Add the argument `config`, optional: a file, or a folder with an orchestrion.yaml."""
     from pathlib import Path  # importing it takes a tenth of the time that listing plugins may take
 
-    return click.argument("config", required=False, type=_NonEmptyPath(path_type=Path))(function)
+    return click.argument(
+        "config",
+        required=False,
+        type=_NonEmptyPath(path_type=Path),
+        callback=lambda _ctx, _, path: find_config(path),
+    )(function)
 
 
 class _NonEmptyPath(click.Path):
@@ -53,16 +58,21 @@ override_option = click.option(
 )
 """The option `-o PATH=VALUE`, any number of times, as `overrides`."""
 block_option = click.option(
-    "--block", multiple=True, metavar="NAME", help="Never import this plugin."
+    "--block",
+    multiple=True,
+    metavar="NAME",
+    callback=lambda ctx, _, names: (*options(ctx).block, *names),
+    help="Never import this plugin.",
 )
-"""The option `--block NAME` of a command, besides the global one."""
+"""The option `--block NAME`, as `block`, together with the global one."""
 verbose_option = click.option(
     "-v",
     "--verbose",
     count=True,
+    callback=lambda ctx, _, count: count or options(ctx).verbose,
     help="All metrics of every iteration, and the run's log; -vv with every episode.",
 )
-"""The flag `-v`, once or twice, as `verbose`."""
+"""The flag `-v`, once or twice, as `verbose`; by default the global one."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 """The flag `--json`, as `as_json`."""
 
@@ -128,22 +138,20 @@ def find_config(path: Path | None) -> Path:
     raise UsageError(f"there is no {_NAMES[0]} {where}; name a config, or write one with 'init'")
 
 
-def load_config(
-    ctx: click.Context, path: Path | None, overrides: Sequence[str] = (), block: Sequence[str] = ()
-) -> Config:
-    """Find and read a config with the global options."""
+def load_config(path: Path, overrides: Sequence[str], block: Sequence[str]) -> Config:
+    """Read a config, and print the notes on its plugins."""
     from orchestrion.config import load
 
-    config = load(find_config(path), overrides, block=[*options(ctx).block, *block])
+    config = load(path, overrides, block=block)
     note(*config.plugins.notes())
     return config
 
 
-def plugins_of(ctx: click.Context, block: Sequence[str] = ()) -> Plugins:
-    """Return the plugins of the environment, with the global options."""
+def plugins_of(block: Sequence[str] | None = None) -> Plugins:
+    """Return the plugins of the environment, but those of `--block`; by default the global one."""
     from orchestrion._plugins import Plugins
 
-    plugins = Plugins([*options(ctx).block, *block])
+    plugins = Plugins(options(click.get_current_context()).block if block is None else block)
     note(*plugins.notes())
     return plugins
 

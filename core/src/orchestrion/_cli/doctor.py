@@ -29,13 +29,12 @@ Checked = Iterator[tuple[str, State, str]]
 
 @click.command("doctor")
 @json_option
-@click.pass_context
-def command(ctx: click.Context, as_json: bool) -> int:
+def command(as_json: bool) -> int:
     """Look for problems of the installation; exits with 3 if there are any.
 
     Loads every plugin. Shows which keys are set, never their values.
     """
-    plugins = plugins_of(ctx)
+    plugins = plugins_of()
     findings = [finding for check in _CHECKS for finding in check(plugins)]
     problems = sum(state == "problem" for _, state, _ in findings)
     if as_json:

@@ -27,8 +27,8 @@ from orchestrion.config import Config
 
 def carry_out(
     config: Config, store: RunStore, observers: Observers, verbose: int, as_json: bool
-) -> int:
-    """Train to the end, print the report, and return the exit code."""
+) -> None:
+    """Train to the end, and print the report."""
     with (
         Display(bool(verbose), terminal=False if as_json else None) as display,
         run_log(store.directory, display.say, verbose),
@@ -61,7 +61,6 @@ def carry_out(
     finally:  # also if standard output is closed
         note(*failure_lines(run.failures))
         _export(store)
-    return 0
 
 
 def _train(run: Conduct, display: Display) -> Report:

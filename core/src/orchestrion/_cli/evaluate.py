@@ -13,7 +13,6 @@ from orchestrion._cli.common import (
     failure_lines,
     json_option,
     note,
-    options,
     override_option,
 )
 from orchestrion._cli.looping import in_loop
@@ -39,9 +38,7 @@ if TYPE_CHECKING:
 @click.option("--no-baselines", is_flag=True, help="Leave the run's baselines out.")
 @click.option("--problems", is_flag=True, help="Print what came of each problem as well.")
 @json_option
-@click.pass_context
 def command(
-    ctx: click.Context,
     target: str,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
@@ -51,7 +48,7 @@ def command(
     no_baselines: bool,
     problems: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Evaluate RUN (a folder or its name), or CONFIG as it is, without training.
 
     With -o the same policy is tried elsewhere, e.g. -o task.suite=my-bugs. The run's baselines
@@ -62,29 +59,22 @@ def command(
     from orchestrion._report import Report
     from orchestrion._store.diagnosis import cut_off
     from orchestrion._store.evaluations import keep_evaluation
-    from orchestrion._trained import open_run
+    from orchestrion._trained import Trained, open_run
 
-    failures: dict[str, int] = {}
-    directory, task = None, None
-
-    async def judge() -> Report:
-        nonlocal directory, task
-        async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
+    async def judge() -> tuple[Report, Trained]:
+        async with open_run(target, overrides, block) as trained:
             note(*trained.notes)
             if changed := trained.changed_data():
                 note(f"the task's data was changed since the run began: {changed}")
-            report = await trained.evaluate(split, seeds, episodes, not no_baselines)
-            failures.update(trained.failures)
-            directory, task = trained.directory, trained.config.resolved()["task"]
-            return report
+            return await trained.evaluate(split, seeds, episodes, not no_baselines), trained
 
-    report = in_loop(judge())
+    report, trained = in_loop(judge())
     document = {
         "target": target,
         "overrides": list(overrides),
-        "task": task,
+        "task": trained.config.resolved()["task"],
         "report": report.as_json(),
-        "failures": failures,
+        "failures": trained.failures,
     }
     if as_json:
         emit(document)
@@ -92,10 +82,9 @@ def command(
         findings = cut_off(report.outcomes[report.contenders[0].name])
         click.echo("\n".join([*report_lines(report), *diagnosis_lines([*findings])]))
         answer(*(["", *problem_lines(report.outcomes)] if problems else ()))
-    if directory is not None:
+    if trained.directory is not None:
         try:
-            note(f"kept: {keep_evaluation(directory, document)}")
+            note(f"kept: {keep_evaluation(trained.directory, document)}")
         except StoreError as error:  # a run may be read where nothing can be written
             note(f"not kept: {error}")
-    note(*failure_lines(failures))
-    return 0
+    note(*failure_lines(trained.failures))

@@ -32,16 +32,7 @@ _ENDS = "terminator"
 @click.option("--trainer", help="The trainer to use.")
 @click.option("--yes", is_flag=True, help="Do not ask; leave out what no option names.")
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
-@click.pass_context
-def command(
-    ctx: click.Context,
-    /,
-    config: Path,
-    agents: tuple[str, ...],
-    yes: bool,
-    force: bool,
-    **uses: Any,
-) -> None:
+def command(config: Path, agents: tuple[str, ...], yes: bool, force: bool, **uses: Any) -> None:
     """Write CONFIG (default: orchestrion.yaml) from components that are installed.
 
     Settings with a default stand in comments. On a terminal it asks for what the options leave
@@ -53,7 +44,7 @@ def command(
 
     if config.exists() and not force:
         raise UsageError(f"{config} exists; --force overwrites it")
-    plugins = plugins_of(ctx)
+    plugins = plugins_of()
     chosen: dict[str, list[str]] = {kind: [uses[kind]] if uses[kind] else [] for kind in _SINGLE}
     chosen["agent"] = list(agents)
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():

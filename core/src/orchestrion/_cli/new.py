@@ -22,8 +22,7 @@ from orchestrion._errors import PluginError, UsageError
     type=click.Path(file_okay=False, path_type=Path),
     help="Where to make the folder orchestrion-NAME; by default here.",
 )
-@click.pass_context
-def command(ctx: click.Context, kind: str, name: str, parent: Path) -> None:
+def command(kind: str, name: str, parent: Path) -> None:
     """Write a distribution that supplies an agent, task, policy, reward or trainer called NAME.
 
     It works as it is: a tiny component with tests, and a config that uses it. Nothing is
@@ -32,7 +31,7 @@ def command(ctx: click.Context, kind: str, name: str, parent: Path) -> None:
     from orchestrion._scaffold import Package, write
 
     package = Package.of(kind, name)
-    plugins = plugins_of(ctx)
+    plugins = plugins_of()
     try:
         other = plugins.get(name)
     except PluginError:

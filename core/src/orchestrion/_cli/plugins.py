@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 @click.option("--components", is_flag=True, help="Load every plugin and show what it supplies.")
 @block_option
 @json_option
-@click.pass_context
-def command(
-    ctx: click.Context, name: str | None, components: bool, block: tuple[str, ...], as_json: bool
-) -> None:
+def command(name: str | None, components: bool, block: tuple[str, ...], as_json: bool) -> None:
     """Show what is installed, or in detail NAME: a plugin, its distribution, or a component.
 
     Without options nothing is imported: only metadata is read.
     """
-    plugins = plugins_of(ctx, block)
+    plugins = plugins_of(block)
     if name is not None:
         details = [_detail(plugins, *owner) for owner in _named(plugins, name)]
         if as_json:
@@ -55,12 +52,10 @@ def _named(plugins: Plugins, name: str) -> list[tuple[Plugin, str]]:
         plugin = plugins.get(name)
     except PluginError:
         supplied = plugins.components()
-        owners = {
-            candidate.plugin: name for candidate in supplied if candidate.component.name == name
-        }
+        owners = [item.plugin for item in supplied if item.component.name == name]
         if owners:
-            return list(owners.items())
-        close = did_you_mean(name, {candidate.component.name for candidate in supplied})
+            return [(owner, name) for owner in dict.fromkeys(owners)]
+        close = did_you_mean(name, {item.component.name for item in supplied})
         if not close or any(name in (p.name, p.distribution) for p in plugins.installed):
             raise
         raise PluginError(f"no plugin or component is called {name!r}{close}") from None

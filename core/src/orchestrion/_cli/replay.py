@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orchestrion._cli.common import answer, block_option, emit, json_option, note, options
+from orchestrion._cli.common import answer, block_option, emit, json_option, note
 from orchestrion._cli.looping import in_loop
 
 
@@ -12,8 +12,7 @@ from orchestrion._cli.looping import in_loop
 @click.argument("run")
 @block_option
 @json_option
-@click.pass_context
-def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool) -> int:
+def command(run: str, block: tuple[str, ...], as_json: bool) -> int:
     """Run RUN (a folder or its name) again without any call, and compare the results.
 
     Every call is answered from the run's journal, and the network is blocked; nothing in RUN is
@@ -26,7 +25,7 @@ def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool)
 
     directory = find_run(run)
     with Display(terminal=False if as_json else None) as display:
-        result = in_loop(replay(directory, display, [*options(ctx).block, *block]))
+        result = in_loop(replay(directory, display, block))
     note(*result.notes)
     exports = f", {len(result.exports)} exports" if result.exports else ""
     if as_json:

@@ -9,7 +9,6 @@ from orchestrion._cli.common import (
     json_option,
     load_config,
     note,
-    options,
     override_option,
     verbose_option,
 )
@@ -21,15 +20,9 @@ from orchestrion._cli.common import (
 @block_option
 @verbose_option
 @json_option
-@click.pass_context
 def command(
-    ctx: click.Context,
-    run: str,
-    overrides: tuple[str, ...],
-    block: tuple[str, ...],
-    verbose: int,
-    as_json: bool,
-) -> int:
+    run: str, overrides: tuple[str, ...], block: tuple[str, ...], verbose: int, as_json: bool
+) -> None:
     """Go on with RUN, a folder or its name, from its newest valid checkpoint.
 
     The result is the same as that of a run that was never interrupted. A finished run prints its
@@ -40,8 +33,7 @@ def command(
     from orchestrion._store import RunStore, find_run
 
     directory = find_run(run)
-    config = load_config(ctx, directory / "config.yaml", overrides, block)
+    config = load_config(directory / "config.yaml", overrides, block)
     with RunStore.open(directory) as store:
         note(*store.usable().notes())
-        verbose = verbose or options(ctx).verbose
-        return carry_out(config, store, config.observers(), verbose, as_json)
+        carry_out(config, store, config.observers(), verbose, as_json)

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from orchestrion._cli.common import (
-    answer,
-    block_option,
-    emit,
-    json_option,
-    note,
-    options,
-    override_option,
-)
+from orchestrion._cli.common import answer, block_option, emit, json_option, note, override_option
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import UsageError
 
@@ -36,9 +28,7 @@ if TYPE_CHECKING:
     help="Show what models write as it comes; default: if standard error is a terminal.",
 )
 @json_option
-@click.pass_context
 def command(
-    ctx: click.Context,
     target: str,
     text: str | None,
     problem_id: str | None,
@@ -74,7 +64,7 @@ def command(
 
     async def use() -> tuple[Episode, bool]:
         """Run the episode; return it, and whether the task has anything to judge it by."""
-        async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
+        async with open_run(target, overrides, block) as trained:
             note(*trained.notes)
             problem = _problem(trained, text, problem_id)
             printer = _Printer(sys.stderr.isatty() if stream is None else stream)

@@ -15,8 +15,7 @@ from orchestrion._cli.common import block_option, note, plugins_of
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to a file instead."
 )
-@click.pass_context
-def command(ctx: click.Context, block: tuple[str, ...], output: Path | None) -> None:
+def command(block: tuple[str, ...], output: Path | None) -> None:
     """Print a JSON Schema of configs, with a branch for every installed component.
 
     Editors complete and check by it: put `# yaml-language-server: $schema=FILE` at the top of a
@@ -24,7 +23,7 @@ def command(ctx: click.Context, block: tuple[str, ...], output: Path | None) -> 
     """
     from orchestrion._schema import Schema
 
-    schema = Schema(plugins_of(ctx, block))
+    schema = Schema(plugins_of(block))
     text = json.dumps(schema.document(), indent=2, ensure_ascii=False)
     for problem in schema.problems:
         note(f"left out: {problem}")

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from orchestrion._interrupts import Interrupted
 
-if TYPE_CHECKING:
-    from threading import Thread
-
-left_behind: list[Thread] = []
+left_behind: list[threading.Thread] = []
 """Threads of components that were running when the event loop was closed."""
 
 _JOIN_SECONDS = 1.0
@@ -30,14 +28,12 @@ def own_interrupts() -> Iterator[None]:
         raise Interrupted
 
     # An ignored SIGINT stays ignored; outside the main thread no handler can be set.
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if before is not signal.default_int_handler or not is_main:
         yield
         return
-    try:
-        before = signal.signal(signal.SIGINT, interrupt)
-    except ValueError:
-        yield
-        return
+    signal.signal(signal.SIGINT, interrupt)
     Interrupted.expected = True
     try:
         yield

@@ -10,11 +10,9 @@ import click
 from orchestrion._cli.common import (
     block_option,
     config_argument,
-    find_config,
     json_option,
     load_config,
     note,
-    options,
     override_option,
     verbose_option,
 )
@@ -32,36 +30,33 @@ from orchestrion._cli.common import (
 )
 @click.option("--smoke", is_flag=True, help="Try it out first: five problems, a few iterations.")
 @json_option
-@click.pass_context
 def command(
-    ctx: click.Context,
-    config: Path | None,
+    config: Path,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
     verbose: int,
     dry_run: bool,
     smoke: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Train what CONFIG (default: orchestrion.yaml) describes.
 
     Every run has a folder of its own under runs/. What was learned is evaluated on held-out
     problems beside the baselines of the config, all by the same evaluator.
     """
-    path = find_config(config)
-    loaded = load_config(ctx, path, overrides, block)
+    loaded = load_config(config, overrides, block)
     if smoke:
         from orchestrion._cli.smoke import smaller
 
         changes, lines = smaller(loaded)
-        loaded = load_config(ctx, path, [*overrides, *changes], block)
+        loaded = load_config(config, [*overrides, *changes], block)
         note(*lines)
     if dry_run:
         from orchestrion._cli.dry_run import describe
         from orchestrion._store.names import run_folder
 
         describe(loaded, as_json, run_folder(loaded.run.directory))
-        return 0
+        return
 
     from orchestrion._cli.driving import carry_out
     from orchestrion._training import create_run
@@ -69,5 +64,4 @@ def command(
     observers = loaded.observers()  # before there is a folder: one of them may refuse
     facts: dict[str, Any] = {"smoke": True} if smoke else {}
     with create_run(loaded, suffix="-smoke" if smoke else "", **facts) as store:
-        verbose = verbose or options(ctx).verbose
-        return carry_out(loaded, store, observers, verbose, as_json)
+        carry_out(loaded, store, observers, verbose, as_json)

@@ -13,7 +13,6 @@ from orchestrion._cli.common import (
     block_option,
     config_argument,
     emit,
-    find_config,
     json_option,
     load_config,
     override_option,
@@ -33,10 +32,8 @@ if TYPE_CHECKING:
 @click.option("--resolved", is_flag=True, help="Print it with every default, without secrets.")
 @click.option("--no-open", is_flag=True, help="Read the file only; load no table, model or tool.")
 @json_option
-@click.pass_context
 def command(
-    ctx: click.Context,
-    config: Path | None,
+    config: Path,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
     resolved: bool,
@@ -53,9 +50,8 @@ def command(
     # As Python ends, it searches its heap for cycles, which takes a seventh of the CPU time of this
     # command. Other commands do not skip that: it also closes files that plugins left open.
     atexit.register(gc.freeze)
-    path = find_config(config)
     try:
-        loaded, counts = load_config(ctx, path, overrides, block), dict[str, int]()
+        loaded, counts = load_config(config, overrides, block), dict[str, int]()
         if not no_open:
             from orchestrion._cli.looping import in_loop  # imports asyncio
 
@@ -64,12 +60,12 @@ def command(
         if not as_json:
             raise
         problems = exc.problems if isinstance(exc, ConfigError) else [str(exc)]
-        emit({"config": str(path), "ok": False, "problems": [_problem(p) for p in problems]})
+        emit({"config": str(config), "ok": False, "problems": [_problem(p) for p in problems]})
         return exc.exit_code
     if as_json:
         emit(
             {
-                "config": str(path),
+                "config": str(config),
                 "ok": True,
                 "problems": [],
                 "splits": counts,
@@ -83,7 +79,7 @@ def command(
     elif resolved:
         click.echo(loaded.to_yaml(), nl=False)
     else:
-        click.echo(f"{path}: ok")
+        click.echo(f"{config}: ok")
         for line in _summary(loaded, counts):
             click.echo(f"  {line}")
     return 0

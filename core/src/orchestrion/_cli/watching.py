@@ -17,34 +17,22 @@ class Watch:
 
     def __init__(self) -> None:
         self._kept: dict[str, str] = {}
-        """By author: text after the last line that is shown."""
-        self._waiting: dict[str, str] = {}
-        """By author: the end of the text, if it may be the beginning of a secret."""
+        """By author: text that is not shown yet."""
         self._author = ""
         """The author of the current line; empty at the beginning of a line."""
         self._pieces: dict[str, list[str]] = {}
         """By author: all pieces so far."""
 
     def __call__(self, who: str, piece: str) -> None:
-        text = hidden(self._waiting.pop(who, "") + piece)
-        safe = len(text) - partial_secret(text)
-        if safe < len(text):
-            self._waiting[who] = text[safe:]
-        self._show(who, text[:safe])
-
-    def _show(self, who: str, piece: str) -> None:
-        if not piece:
-            return
         self._pieces.setdefault(who, []).append(piece)
-        if self._author in ("", who):
-            self._write(who, self._kept.pop(who, "") + piece)
-            return
-        text = self._kept.get(who, "") + piece
-        lines, newline, rest = text.rpartition("\n")
-        if newline:
-            self._break()
-            self._write(who, lines + newline)
-        self._kept[who] = rest
+        text = hidden(self._kept.get(who, "") + piece)
+        shown = len(text) - partial_secret(text)
+        if self._author not in ("", who):
+            shown = text.rfind("\n", 0, shown) + 1
+            if shown:
+                self._break()
+        self._write(who, text[:shown])
+        self._kept[who] = text[shown:]
 
     def _write(self, who: str, text: str) -> None:
         for line in text.splitlines(keepends=True):
@@ -61,17 +49,16 @@ class Watch:
 
     def end(self, who: str = "") -> str:
         """Show what is held back of an author and its nested team, or of all; return its text."""
-        for name in [name for name in self._waiting if _within(name, who)]:
-            self._show(name, self._waiting.pop(name))
-        for name in [name for name in self._kept if _within(name, who)]:
-            pieces = self._kept.pop(name)
-            if pieces:
+        names = [name for name in self._kept if _within(name, who)]
+        for name in sorted(names, key=lambda name: name != self._author):
+            text = self._kept.pop(name)
+            if text:
                 if self._author != name:
                     self._break()
-                self._write(name, pieces)
+                self._write(name, text)
         if _within(self._author, who):
             self._break()
-        return "".join(self._pieces.pop(who, ()))
+        return hidden("".join(self._pieces.pop(who, ())))
 
 
 def _within(name: str, who: str) -> bool:

@@ -68,7 +68,8 @@ class _Listener(socket.socket):
 
 def _for_clients() -> int:
     """Return the first number of a file descriptor that no client's connection gets."""
-    return _descriptors() - _descriptors() // RESERVED
+    limit = _descriptors()
+    return limit - limit // RESERVED
 
 
 def _nearly_all() -> str:
