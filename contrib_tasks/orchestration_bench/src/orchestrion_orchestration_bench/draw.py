@@ -75,9 +75,7 @@ SIDE = (0.10, 0.35)
 def draw_relay(tables: RelayTables, horizon: int | None) -> Mapping[str, Any]:
     """Return `skills`, `prerequisites`, `types`, `agents` and `horizon` for `Relay`.
 
-    Args:
-        tables: the seed, and sizes that are not to be drawn.
-        horizon: calls after which an episode ends; None to have it drawn as well.
+    Sizes in `tables` and a `horizon` that is not None are not drawn.
 
     Raises:
         ValueError: the sizes asked for give trivial or hopeless problems only.
@@ -179,9 +177,7 @@ ROOM, SHORT = 0.02, 3
 def draw_stop(tables: StopTables, horizon: int | None) -> Mapping[str, Any]:
     """Return `types`, `solvers`, `checkers`, `abstain` and `horizon` for `Stop`.
 
-    Args:
-        tables: the seed, and sizes that are not to be drawn.
-        horizon: calls at most; None to have it drawn as well.
+    Sizes in `tables` and a `horizon` that is not None are not drawn.
 
     Raises:
         ValueError: no draw with these sizes makes checking worth its price.

@@ -73,7 +73,6 @@ def estimate(
     """Estimate from a table that holds the training questions only.
 
     Args:
-        table: the training questions.
         shrinkage: how many answers in a group the overall rates count for.
         classes: latent classes of difficulty; 1 takes models for independent.
         groups: those that have estimates of their own; by default the most frequent ones.

@@ -52,12 +52,7 @@ class StateView:
 class Viewer:
     """Make the views of questions: `see(case, asked)`, where `asked` is a bit set of models.
 
-    Args:
-        models: their names.
-        estimates: from the training questions.
-        votes: by group and model what a vote counts for.
-        blockers: by model the choices of the team that ask it.
-        dearest: what the dearest answer costs.
+    `votes` are by group and model, `blockers`, the choices of the team that ask it, by model.
     """
 
     def __init__(
