@@ -180,7 +180,7 @@ def _costs(task: Committee, types: Ints, reading: Ints) -> Floats:
 
 
 def _frontier(costs: Floats, scores: Floats) -> list[int]:
-    """Places of the non-dominated points, cheapest first; the first of equal ones."""
+    """Return the places of the non-dominated points, cheapest first; of equal ones the first."""
     order = np.lexsort((-np.round(scores, 12), np.round(costs, 9)))
     best, kept = -np.inf, []
     for i in order:

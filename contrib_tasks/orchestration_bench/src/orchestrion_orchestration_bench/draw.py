@@ -106,7 +106,7 @@ def _relay_tables(random: Random, skills: int, types: int, workers: int) -> dict
 
 
 def _prerequisites(random: Random, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Up to two earlier skills for every skill, so that there is no circle."""
+    """Draw up to two earlier skills for every skill, so that there is no circle."""
     needs = {}
     for place, name in enumerate(names[1:], 1):
         count = min(place, random.choice((0, 1, 1, 2)))
@@ -116,7 +116,7 @@ def _prerequisites(random: Random, names: Sequence[str]) -> dict[str, tuple[str,
 
 
 def _types(random: Random, names: Sequence[str], count: int) -> dict[str, tuple[str, ...]]:
-    """Distinct sets of skills: a short one, the longest possible, and others between them."""
+    """Draw distinct sets of skills: a short one, the longest possible, and others between them."""
     sizes = [random.randint(1, 2), len(names)]
     sizes += [random.randint(2, len(names) - 1) for _ in range(count - 2)]
     chosen: list[tuple[int, ...]] = []
@@ -130,7 +130,7 @@ def _types(random: Random, names: Sequence[str], count: int) -> dict[str, tuple[
 
 
 def _workers(random: Random, names: Sequence[str], count: int) -> dict[str, Worker]:
-    """One or two generalists, and specialists who have every skill between them, in any order."""
+    """Draw one or two generalists, and specialists who have every skill between them."""
     generalists = random.randint(1, 2)
     specialists = count - generalists
     shuffled = random.sample(names, len(names))
@@ -210,7 +210,7 @@ def _stop_tables(random: Random, types: int, solvers: int, checkers: int) -> dic
 
 
 def _solvers(random: Random, count: int) -> list[Solver]:
-    """Dearer ones are better, above all at what is hard."""
+    """Draw solvers; dearer ones are better, above all at what is hard."""
     rows = []
     for i in range(count):
         level = i / (count - 1)

@@ -232,7 +232,7 @@ def best_chain(
 
 
 def _move(spread: Floats, layer: Layer, column: int, width: int) -> Floats:
-    """Where distributions over a layer's states [b, n] go with one action [b, width]."""
+    """Return where distributions over a layer's states [b, n] go with one action [b, width]."""
     n, _, outcomes = layer.to.shape
     move = np.zeros((n, width))
     for k in range(outcomes):

@@ -99,7 +99,7 @@ class Matrix:
 
     @cached_property
     def backing(self) -> Ints:
-        """[i, question, j]: what model i's vote adds to the answer of model j."""
+        """Return what model i's vote adds to the answer of model j [i, question, j]."""
         answered = self.codes >= 0
         equal = (self.codes.T[:, :, None] == self.codes[None]) & answered.T[:, :, None]
         return np.asarray(np.where(equal, self.votes.T[:, :, None], 0))
@@ -119,7 +119,7 @@ class Matrix:
         )
 
     def key(self, totals: Ints) -> Ints:
-        """Totals of each model's answer so that a plain comparison also settles ties."""
+        """Return totals of each model's answer so that a plain comparison also settles ties."""
         keys = totals * _CODES + (_CODES - 1 - self.codes)
         return np.asarray(np.where((self.codes >= 0) & (totals > 0), keys, -1))
 

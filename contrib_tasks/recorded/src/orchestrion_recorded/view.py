@@ -118,7 +118,7 @@ class Viewer:
         return hints
 
     def _features(self, case: Case, models_asked: Sequence[int], first: int) -> list[float]:
-        """Group and options, then for each model whether it was asked, was silent, and leads."""
+        """Return group and options, then by model whether it was asked, was silent, and leads."""
         codes, models = {m: case.codes[m] for m in models_asked}, range(len(self.models))
         return [
             *(float(group == case.group) for group in range(len(self.estimates.groups))),
