@@ -46,11 +46,10 @@ class Chat(_OpenAI):
         limit = limit or wire.whole_number(body, "max_tokens")
         request = {"messages": messages, **wire.sampling(body, "stop", limit)}
         request |= wire.tools(body, inside="function")
-        form = wire.optional(body, "response_format")
+        form = holder = wire.optional(body, "response_format")
         if form.get("type") == "json_schema":
-            request |= wire.schema_in(form, wire.mapping(form.get("json_schema"), "json_schema"))
-        else:
-            request |= wire.schema_in(form, {})
+            holder = wire.mapping(form.get("json_schema"), "json_schema")
+        request |= wire.schema_in(form, holder)
         usage = bool(wire.optional(body, "stream_options").get("include_usage"))
         samples = wire.whole_number(body, "n") or 1
         if samples > 1 and body.get("stream"):

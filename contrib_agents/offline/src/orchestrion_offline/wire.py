@@ -193,10 +193,8 @@ def schema_in(form: Mapping[str, Any], holder: Mapping[str, Any]) -> dict[str, A
 def tools(body: Mapping[str, Any], schema: str = "parameters", inside: str = "") -> dict[str, Any]:
     """Return the tools and the tool choice of a request, under the names of `orchestrion.Model`.
 
-    Args:
-        body: of the request.
-        schema: the field of a tool that has the schema of its arguments.
-        inside: the field of an entry that has the tool; "" if the entry itself is the tool.
+    `schema` is the field of a tool that has the schema of its arguments; `inside` the field of an
+    entry that has the tool, "" if the entry itself is the tool.
     """
     if not body.get("tools"):
         return {}
@@ -264,12 +262,7 @@ def answers(
 ) -> list[WireAnswer]:
     """Return one answer for each requested sample.
 
-    Args:
-        decoded: the request.
-        model: the requested model's name.
-        speaker: gives the answers.
-        draw: the source of all randomness.
-        ending: draws whether an answer is a "refusal", a "truncation", or as the speaker says: "".
+    `ending` draws whether an answer is a "refusal", a "truncation", or as the speaker says: "".
     """
     request = {**decoded.request, "model": model}
     draws = [draw] + [draw.child("sample", i) for i in range(1, decoded.samples)]

@@ -91,12 +91,9 @@ async def _judge(
 def regret_of(
     trained: Trained, cost_weight: float | None = None, episodes: int = 10_000
 ) -> RegretReport:
-    """Return the regret of an opened run's or config's policy.
+    """Return the regret of an opened run's or config's policy; see `regret`.
 
-    Args:
-        trained: from `orchestrion.runs.open_run`.
-        cost_weight: of cost; by default the reward's.
-        episodes: played where the policy cannot be evaluated exactly.
+    The weight of cost is by default the reward's.
 
     Raises:
         UsageError: the config is not one of a benchmark.

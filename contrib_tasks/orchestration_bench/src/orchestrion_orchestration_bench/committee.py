@@ -217,7 +217,7 @@ class CommitteeRules(Rules):
         return entries
 
     def _features(self, slots: Genotype) -> tuple[float, ...]:
-        """For each slot its type and readers, one bit each; share of the slots that are used."""
+        """Return the type and readers of each slot as bits, and the share of slots in use."""
         count = self.task.slots
         padded = (*slots, *(Slot("") for _ in range(count - len(slots))))
         return (

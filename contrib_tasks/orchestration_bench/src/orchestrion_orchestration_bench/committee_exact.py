@@ -52,12 +52,10 @@ def genotypes(task: Committee, slots: int) -> Iterator[tuple[Ints, Ints]]:
 
 
 def accuracies(task: Committee, types: Ints, reading: Ints) -> Floats:
-    """Return exact accuracy of many committees without empty slots, as [g].
+    """Return exact accuracy of many committees without empty slots [g].
 
-    Args:
-        task: the tables.
-        types: places in the table of members [g, slots].
-        reading: earlier slots that read each slot, as bits [g, slots].
+    `types` are places in the table of members [g, slots], `reading` the earlier slots that read
+    each slot, as bits [g, slots].
     """
     result = np.empty(len(types))
     for start in range(0, len(types), CHUNK):
@@ -182,7 +180,7 @@ def _costs(task: Committee, types: Ints, reading: Ints) -> Floats:
 
 
 def _frontier(costs: Floats, scores: Floats) -> list[int]:
-    """Places of the non-dominated points, cheapest first; the first of equal ones."""
+    """Return the places of the non-dominated points, cheapest first; of equal ones the first."""
     order = np.lexsort((-np.round(scores, 12), np.round(costs, 9)))
     best, kept = -np.inf, []
     for i in order:

@@ -75,9 +75,7 @@ SIDE = (0.10, 0.35)
 def draw_relay(tables: RelayTables, horizon: int | None) -> Mapping[str, Any]:
     """Return `skills`, `prerequisites`, `types`, `agents` and `horizon` for `Relay`.
 
-    Args:
-        tables: the seed, and sizes that are not to be drawn.
-        horizon: calls after which an episode ends; None to have it drawn as well.
+    Sizes in `tables` and a `horizon` that is not None are not drawn.
 
     Raises:
         ValueError: the sizes asked for give trivial or hopeless problems only.
@@ -108,7 +106,7 @@ def _relay_tables(random: Random, skills: int, types: int, workers: int) -> dict
 
 
 def _prerequisites(random: Random, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Up to two earlier skills for every skill, so that there is no circle."""
+    """Draw up to two earlier skills for every skill, so that there is no circle."""
     needs = {}
     for place, name in enumerate(names[1:], 1):
         count = min(place, random.choice((0, 1, 1, 2)))
@@ -118,7 +116,7 @@ def _prerequisites(random: Random, names: Sequence[str]) -> dict[str, tuple[str,
 
 
 def _types(random: Random, names: Sequence[str], count: int) -> dict[str, tuple[str, ...]]:
-    """Distinct sets of skills: a short one, the longest possible, and others between them."""
+    """Draw distinct sets of skills: a short one, the longest possible, and others between them."""
     sizes = [random.randint(1, 2), len(names)]
     sizes += [random.randint(2, len(names) - 1) for _ in range(count - 2)]
     chosen: list[tuple[int, ...]] = []
@@ -132,7 +130,7 @@ def _types(random: Random, names: Sequence[str], count: int) -> dict[str, tuple[
 
 
 def _workers(random: Random, names: Sequence[str], count: int) -> dict[str, Worker]:
-    """One or two generalists, and specialists who have every skill between them, in any order."""
+    """Draw one or two generalists, and specialists who have every skill between them."""
     generalists = random.randint(1, 2)
     specialists = count - generalists
     shuffled = random.sample(names, len(names))
@@ -179,9 +177,7 @@ ROOM, SHORT = 0.02, 3
 def draw_stop(tables: StopTables, horizon: int | None) -> Mapping[str, Any]:
     """Return `types`, `solvers`, `checkers`, `abstain` and `horizon` for `Stop`.
 
-    Args:
-        tables: the seed, and sizes that are not to be drawn.
-        horizon: calls at most; None to have it drawn as well.
+    Sizes in `tables` and a `horizon` that is not None are not drawn.
 
     Raises:
         ValueError: no draw with these sizes makes checking worth its price.
@@ -214,7 +210,7 @@ def _stop_tables(random: Random, types: int, solvers: int, checkers: int) -> dic
 
 
 def _solvers(random: Random, count: int) -> list[Solver]:
-    """Dearer ones are better, above all at what is hard."""
+    """Draw solvers; dearer ones are better, above all at what is hard."""
     rows = []
     for i in range(count):
         level = i / (count - 1)

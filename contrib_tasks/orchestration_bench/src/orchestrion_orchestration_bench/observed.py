@@ -119,12 +119,6 @@ def observe(
     Return it as tables, one distribution a state, layer by layer [n, a]: as it samples, and when
     it takes its likeliest choice, the first of equal ones.
 
-    Args:
-        solved: the benchmark.
-        team: who plays.
-        ask: the policy.
-        turns: the run's limit of turns, which policies may look at.
-
     Raises:
         NotExactError: the states are too many, the policy goes by more than the observation, it
             takes what the task blocks, or the limit of turns is too low.

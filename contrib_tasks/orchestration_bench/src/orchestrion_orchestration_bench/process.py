@@ -161,9 +161,7 @@ def evaluate(process: Process, policy: Sequence[Floats], weight: float) -> Worth
 def uniform(process: Process, columns: Floats | None = None) -> list[Floats]:
     """Return the policy that takes every allowed action equally often.
 
-    Args:
-        process: what is played.
-        columns: how many choices of a team are each action [a]; by default one each.
+    `columns` says how many choices of a team are each action [a]; by default one each.
     """
     policy = []
     for layer in process.layers:
@@ -198,8 +196,6 @@ def best_chain(
     """Return the best sequence of actions fixed in advance that a beam finds.
 
     Args:
-        process: what is played.
-        weight: of cost.
         width: partial sequences kept after each call.
         rank: what they are ranked by: the value of ending `now`, or an upper `bound`, the value
             if from then on the state were seen. Neither finds the better chain every time.
@@ -236,7 +232,7 @@ def best_chain(
 
 
 def _move(spread: Floats, layer: Layer, column: int, width: int) -> Floats:
-    """Where distributions over a layer's states [b, n] go with one action [b, width]."""
+    """Return where distributions over a layer's states [b, n] go with one action [b, width]."""
     n, _, outcomes = layer.to.shape
     move = np.zeros((n, width))
     for k in range(outcomes):

@@ -202,7 +202,7 @@ class RelayRules(Rules):
         return entries
 
     def _features(self, state: RelayState) -> tuple[float, ...]:
-        """Type one-hot; done, missing and ready bits; share of the calls made."""
+        """Return the type one-hot; done, missing and ready bits; the share of the calls made."""
         kind, done, step = state
         missing = self.required[kind] & ~done
         ready = self.ready(kind, done)

@@ -41,12 +41,7 @@ class Team:
     def of(
         cls, process: Process, roster: Sequence[Member], plays: Mapping[str, str] | None = None
     ) -> Team:
-        """Match a team with a table.
-
-        Args:
-            process: the benchmark's.
-            roster: the team.
-            plays: the row an agent plays, where that is not its name.
+        """Match a team with a table; `plays` is the row an agent plays, where not its name.
 
         Raises:
             UsageError: an agent plays no row.

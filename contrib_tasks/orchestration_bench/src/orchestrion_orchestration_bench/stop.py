@@ -140,7 +140,7 @@ class StopRules(Rules):
     # ------------------------------------------------------------------ what is shown
 
     def blocked(self, history: tuple[int, ...]) -> frozenset[str]:
-        """Rows that make no sense now: checks and `submit` without an answer, calls at the end."""
+        """Return what makes no sense: checks and `submit` without an answer, calls at the end."""
         rows: set[str] = set()
         if len(history) >= self.task.horizon:
             rows |= {*self.task.solvers, *self.task.checkers}
@@ -167,7 +167,9 @@ class StopRules(Rules):
         )
 
     def _features(self, kind: int, history: tuple[int, ...]) -> tuple[float, ...]:
-        """Type one-hot; share of the calls made; who gave the current answer and how often each
+        """Return the features.
+
+        The type one-hot; share of the calls made; who gave the current answer, and how often each
         checker said what about it; share of calls to each solver; what each call said, one-hot.
         """
         horizon, nothing = self.task.horizon, self.nothing

@@ -70,7 +70,7 @@ def _forward(task: Stop, *, merge: bool) -> Process:
     belief = np.zeros((kinds, 2, 3))
     belief[:, 1, NONE] = list(task.types.values())
     belief[:, 0, NONE] = 1 - belief[:, 1, NONE]
-    histories: Histories | None = None if merge else [()] * kinds
+    histories: Histories = [] if merge else [()] * kinds
     layers = []
     if not merge:
         _check_size(_histories(task), MOST_HISTORIES, "histories")
@@ -87,7 +87,7 @@ def _forward(task: Stop, *, merge: bool) -> Process:
                 _check_size(len(first), MOST_BELIEFS, "beliefs")
             _link(task, layer, heard, places)
             group, belief = group[parents][first], beliefs[first]
-            if histories is not None:
+            if not merge:
                 histories = [
                     (*histories[i], part.saying) for part in heard for i in part.parents.tolist()
                 ]
@@ -182,15 +182,8 @@ def _link(task: Stop, layer: Layer, heard: Sequence[_Heard], places: Ints) -> No
         layer.chance[part.parents, column, outcome] = part.chance
 
 
-def _shower(
-    rules: StopRules, group: Ints, histories: Histories | None
-) -> Callable[[int], Observation]:
-    def show(i: int) -> Observation:
-        if histories is None:
-            raise UsageError("a process over beliefs has no observations to show a policy")
-        return rules.observe(int(group[i]), histories[i])
-
-    return show
+def _shower(rules: StopRules, group: Ints, histories: Histories) -> Callable[[int], Observation]:
+    return lambda i: rules.observe(int(group[i]), histories[i])
 
 
 def blind_of(task: Stop) -> Process:
@@ -208,7 +201,7 @@ def blind_of(task: Stop) -> Process:
         start[i] = (answer == NONE) * (likely if hard else 1 - likely) / kinds
     layers = []
     for step in range(task.horizon + 1):
-        layer = _layer(task, group, belief, step == task.horizon, _shower(task.rules, group, None))
+        layer = _layer(task, group, belief, step == task.horizon, _shower(task.rules, group, []))
         for i, (_, hard, answer) in enumerate(states):
             for column, solver in enumerate(task.solvers.values()):
                 right = solver.hard if hard else solver.easy

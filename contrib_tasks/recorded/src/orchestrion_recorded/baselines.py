@@ -99,7 +99,7 @@ class Matrix:
 
     @cached_property
     def backing(self) -> Ints:
-        """[i, question, j]: what model i's vote adds to the answer of model j."""
+        """Return what model i's vote adds to the answer of model j [i, question, j]."""
         answered = self.codes >= 0
         equal = (self.codes.T[:, :, None] == self.codes[None]) & answered.T[:, :, None]
         return np.asarray(np.where(equal, self.votes.T[:, :, None], 0))
@@ -119,7 +119,7 @@ class Matrix:
         )
 
     def key(self, totals: Ints) -> Ints:
-        """Totals of each model's answer so that a plain comparison also settles ties."""
+        """Return totals of each model's answer so that a plain comparison also settles ties."""
         keys = totals * _CODES + (_CODES - 1 - self.codes)
         return np.asarray(np.where((self.codes >= 0) & (totals > 0), keys, -1))
 
@@ -213,10 +213,7 @@ class Candidates:
 def candidates(data: Matrix, limit: int, models: Sequence[int] | None = None) -> Candidates:
     """Return every cascade that asks at most `limit` models first, and every fixed set of so many.
 
-    Args:
-        data: the training questions.
-        limit: how many are asked first at most.
-        models: those that may be asked; all by default.
+    They ask only the models given by index; all by default.
     """
     free = list(range(len(data.models)) if models is None else models)
     strategies: list[Strategy] = [Strategy(())]
@@ -254,12 +251,7 @@ def best_set(
     """Return the best fixed sequence, found by beam search.
 
     The vote does not depend on the order of asking, so a sequence is a set; asking nobody is one.
-
-    Args:
-        data: the training questions.
-        weight: of cost.
-        beam: how many sets of each size are extended.
-        models: those that may be asked; all by default.
+    `beam` sets of each size are extended.
     """
     free = range(len(data.models)) if models is None else models
     best, best_reward = Strategy(()), 0.0
@@ -293,17 +285,8 @@ def best_by_category(
     """Return the best strategy for each group of questions: a look-up, and no learning.
 
     Strategies ask nobody, up to `limit` models, or another as well unless so many agree. A group's
-    mean reward is shrunk towards the mean over all questions.
-
-    Args:
-        data: the training questions.
-        weight: of cost.
-        shrinkage: how many questions the overall mean counts for.
-        models: those that may be asked; all by default.
-        limit: how many are asked first at most.
-
-    Returns:
-        By group; under "" what is best over all, for groups that were not seen.
+    mean reward is shrunk towards the mean over all questions, which counts for `shrinkage` of them.
+    Under "" is what is best over all, for groups that were not seen.
     """
     overall = candidates(data, limit, models=models)
     means = overall.accuracy - weight * overall.cost

@@ -66,11 +66,7 @@ Kinds = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Believer:
-    """Works out beliefs, and keeps those about single questions.
-
-    Args:
-        estimates: from the training questions.
-    """
+    """Work out beliefs, and keep those about single questions."""
 
     def __init__(self, estimates: Estimates) -> None:
         self._coincide = estimates.coincide
@@ -84,14 +80,9 @@ class Believer:
         self._belief = lru_cache(_KEPT)(self._work_out)
 
     def believe(self, case: Case, models: Sequence[int]) -> tuple[Belief, Sequence[int]]:
-        """Return what is likely after these models were asked.
+        """Return what is believed after models were asked, and the codes of the belief's answers.
 
-        Args:
-            case: the question.
-            models: those asked, by index in ascending order, none of them absent.
-
-        Returns:
-            The belief, and the codes of its answers.
+        `models` are in ascending order, and none of them is absent.
         """
         codes: dict[int, int] = {}
         answers = tuple(

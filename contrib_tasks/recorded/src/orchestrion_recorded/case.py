@@ -127,29 +127,17 @@ class Pricing:
             )
         return price
 
-    def cost(self, row: Row, model: str) -> float:
-        """Return the price of an answer in units of cost."""
-        return self.price(row, model) / self.divisor
-
 
 def cases(
     table: Table, groups: Sequence[str], pricing: Pricing, options: int, usd: bool
 ) -> tuple[Case, ...]:
-    """Return all questions of a table.
-
-    Args:
-        table: the whole one.
-        groups: those that have estimates.
-        pricing: what answers cost.
-        options: how many there are where a question does not say.
-        usd: whether prices are US dollars.
-    """
+    """Return all questions of a table; `options` is for those that do not say how many it has."""
     place = {name: i for i, name in enumerate(groups)}
     shared: dict[tuple[Any, ...], Mapping[str, Mapping[str, JSON]]] = {}
     results = []
     for row in table.rows:
         offers = {
-            model: _offer(row, model, row.answers[model], pricing, usd)
+            model: _offer(row, model, pricing, usd)
             for model in table.models
             if model in row.answers
         }
@@ -203,12 +191,11 @@ def _worth(record: RecordedAnswer | None, code: int, right: int) -> float:
     return float(code >= 0 and code == right)
 
 
-def _offer(
-    row: Row, model: str, record: RecordedAnswer, pricing: Pricing, usd: bool
-) -> dict[str, JSON]:
-    offer: dict[str, JSON] = {"cost": pricing.cost(row, model)}
+def _offer(row: Row, model: str, pricing: Pricing, usd: bool) -> dict[str, JSON]:
+    record, price = row.answers[model], pricing.price(row, model)
+    offer: dict[str, JSON] = {"cost": price / pricing.divisor}
     if usd:
-        offer["usd"] = pricing.price(row, model)
+        offer["usd"] = price
     if record.input_tokens or record.output_tokens:
         offer["input_tokens"], offer["output_tokens"] = record.input_tokens, record.output_tokens
     if record.latency is not None:

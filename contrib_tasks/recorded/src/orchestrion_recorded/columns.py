@@ -76,12 +76,7 @@ class Layout:
 
 
 def lay_out(header: Sequence[str], columns: Columns, where: str) -> Layout:
-    """Find the columns.
-
-    Args:
-        header: the columns the table has.
-        columns: as set.
-        where: "file:line", for errors.
+    """Find the columns of a header; `where` is "file:line", for errors.
 
     Raises:
         UsageError: a column is missing or named twice, or no model is left.

@@ -73,7 +73,6 @@ def estimate(
     """Estimate from a table that holds the training questions only.
 
     Args:
-        table: the training questions.
         shrinkage: how many answers in a group the overall rates count for.
         classes: latent classes of difficulty; 1 takes models for independent.
         groups: those that have estimates of their own; by default the most frequent ones.
@@ -167,8 +166,10 @@ def _by_group(hits: Floats, tries: Floats, of: Any, groups: int, shrinkage: floa
 def _classes(
     right: Floats, wrong: Floats, none: Floats, of: Any, groups: int, shrinkage: float, classes: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Shares of the classes [group + 1, class], and by group, class and model the probability
-    of being right and, for those that are not, of being silent."""
+    """Return shares of the classes [group + 1, class], and probabilities by group, class and model.
+
+    The probabilities are of being right and, for those that are not, of being silent.
+    """
     what = np.stack([right, wrong, none], 2).reshape(len(right), -1)
     models = right.shape[1]
     common = (what.sum(0).reshape(models, 3) + _FLOOR) / (
@@ -206,7 +207,7 @@ def _shifted(
 
 
 def _first_guess(right: Floats, recorded: Floats, classes: int) -> Floats:
-    """Classes by how many models are right, of equal size, a little blurred."""
+    """Return classes of equal size by how many models are right, a little blurred."""
     share = right.sum(1) / np.maximum(recorded.sum(1), 1)
     rank = np.argsort(np.argsort(share, kind="stable"), kind="stable")
     member = np.full((len(share), classes), 0.2 / classes)

@@ -44,12 +44,7 @@ Tree = Any
 
 
 def follow(tree: Tree, answers: Mapping[str, object]) -> str | None:
-    """Return whom to ask next under a plan, or None to stop.
-
-    Args:
-        tree: the plan.
-        answers: by name, the answer; None where it gave none.
-    """
+    """Return whom to ask next under a plan, or None to stop; None among answers is no answer."""
     codes: dict[object, int] = {}
     while tree is not None and tree["ask"] in answers:
         answer = answers[tree["ask"]]

@@ -40,13 +40,9 @@ Opening = int | Strategy | None
 
 
 class Planner:
-    """Works out plans for one price of cost, for all kinds of questions at once.
+    """Work out plans for all kinds of questions at once.
 
-    Args:
-        believer: from the training questions.
-        prices: by model, what asking costs in units of a right answer.
-        models: those that may be asked, by index.
-        kinds: of questions.
+    `prices` are by model, in units of a right answer; only `models` may be asked.
     """
 
     def __init__(
@@ -86,13 +82,7 @@ class Planner:
         return best, choice
 
     def tree(self, kind: int, names: Sequence[str], opening: Opening = None) -> Tree:
-        """Return the plan for a kind of question.
-
-        Args:
-            kind: by place.
-            names: by model, what the plan calls it.
-            opening: how to begin.
-        """
+        """Return the plan for the kind at a place; `names` are by model."""
         if isinstance(opening, Strategy):
             return _cascade(opening, names, self.kinds[kind][1], ())
         return self._tree(kind, names, (), opening)
@@ -143,15 +133,7 @@ def _ordered(path: Heard) -> Heard:
 
 
 class PlanSearch:
-    """Plans on all training questions, and on parts of them.
-
-    Args:
-        task: the task `recorded`.
-        data: its training questions.
-        weight: of cost.
-        models: those that plans may ask, by index.
-        classes: latent classes of difficulty.
-    """
+    """Plan on all training questions, and on parts of them; plans ask only `models`."""
 
     def __init__(
         self, task: Recording, data: Matrix, weight: float, models: Sequence[int], classes: int
@@ -163,11 +145,7 @@ class PlanSearch:
         self._kinds = sorted({(case.group, case.options) for case in self._cases})
 
     def openings(self, shrinkage: float) -> tuple[dict[int, int], float]:
-        """Return by group the place of the best opening, -1 for other groups; and its mean reward.
-
-        Args:
-            shrinkage: how many questions of a group the mean over all groups counts for.
-        """
+        """Return by group, -1 for others, the place of the best opening; and its mean reward."""
         rewards, groups = self._rewards(), [case.group for case in self._cases]
         chosen = best_openings(rewards, groups, shrinkage)
         mean = rewards[np.arange(len(groups)), [chosen[group] for group in groups]].mean()
@@ -245,10 +223,7 @@ def shortlist(data: Matrix, weight: float, models: Sequence[int], count: int) ->
 def best_openings(rewards: Floats, groups: Sequence[int], shrinkage: float) -> dict[int, int]:
     """Return by group the column with the highest mean, shrunk to that of all; -1: over all.
 
-    Args:
-        rewards: [question, opening].
-        groups: of the questions.
-        shrinkage: how many questions the mean over all groups counts for.
+    `rewards` are [question, opening]; the mean over all groups counts for `shrinkage` questions.
     """
     of, means = np.array(groups), rewards.mean(0)
     chosen = {-1: int(np.round(means, 9).argmax())}

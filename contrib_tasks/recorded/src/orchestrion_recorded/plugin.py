@@ -8,6 +8,7 @@ from orchestrion import Component, hookimpl
 
 HERE = "orchestrion_recorded"
 _SMALL = {"use": "recorded", "generated": {"questions": 40, "models": 3, "groups": 2}}
+_TEAM = {"task": _SMALL, "agents": {"ask": {"use": "recorded", "models": ["m1", "m2", "m3"]}}}
 
 
 @hookimpl
@@ -53,20 +54,12 @@ def orchestrion_trainers() -> Iterable[Component]:
         f"{HERE}.cascade:BestCascade",
         "finds the best cascade or fixed set by exhaustive search over the training questions",
         example={"task": "task", "reward": "reward"},
-        around={
-            "task": _SMALL,
-            "agents": {"ask": {"use": "recorded", "models": ["m1", "m2", "m3"]}},
-            "policy": {"use": "cascade"},
-        },
+        around={**_TEAM, "policy": {"use": "cascade"}},
     )
     yield Component(
         "best-inquiry",
         f"{HERE}.inquiry:BestInquiry",
         "finds the plans of an inquiry, by category, from the training questions",
         example={"task": "task", "reward": "reward", "models": 2},
-        around={
-            "task": _SMALL,
-            "agents": {"ask": {"use": "recorded", "models": ["m1", "m2", "m3"]}},
-            "policy": {"use": "inquiry"},
-        },
+        around={**_TEAM, "policy": {"use": "inquiry"}},
     )

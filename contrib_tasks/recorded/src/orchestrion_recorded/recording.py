@@ -86,7 +86,7 @@ class Recording(Task):
         self._others = self._cross_fitted(train, dearest)
 
     def _cross_fitted(self, train: Table, dearest: float) -> dict[str, Viewer]:
-        """For each training question who shows it, estimated without it and others of its fold."""
+        """Return by training question who shows it, estimated without it and others of its fold."""
         folds, names = min(self.settings.folds, len(train.rows)), [row.id for row in train.rows]
         if folds < 2:
             return {}

@@ -52,12 +52,7 @@ class StateView:
 class Viewer:
     """Make the views of questions: `see(case, asked)`, where `asked` is a bit set of models.
 
-    Args:
-        models: their names.
-        estimates: from the training questions.
-        votes: by group and model what a vote counts for.
-        blockers: by model the choices of the team that ask it.
-        dearest: what the dearest answer costs.
+    `votes` are by group and model, `blockers`, the choices of the team that ask it, by model.
     """
 
     def __init__(
@@ -123,7 +118,7 @@ class Viewer:
         return hints
 
     def _features(self, case: Case, models_asked: Sequence[int], first: int) -> list[float]:
-        """Group and options, then for each model whether it was asked, was silent, and leads."""
+        """Return group and options, then by model whether it was asked, was silent, and leads."""
         codes, models = {m: case.codes[m] for m in models_asked}, range(len(self.models))
         return [
             *(float(group == case.group) for group in range(len(self.estimates.groups))),
