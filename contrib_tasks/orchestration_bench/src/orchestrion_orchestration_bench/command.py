@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrion import UsageError
-from orchestrion.cli import block_option, emit, in_loop, json_option, options, override_option
+from orchestrion.cli import block_option, emit, in_loop, json_option, override_option
 
 if TYPE_CHECKING:
     from orchestrion.runs import Trained
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     help="Played where a policy cannot be evaluated exactly.",
 )
 @json_option
-@click.pass_context
 def bench(
-    ctx: click.Context,
     target: str,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
@@ -48,8 +46,7 @@ def bench(
     greedy, of the best fixed sequence and of random choices; exact for a policy that goes by the
     observation alone.
     """
-    blocked = [*options(ctx).block, *block]
-    report = in_loop(_judge(target, overrides, blocked, cost_weight, episodes))
+    report = in_loop(_judge(target, overrides, block, cost_weight, episodes))
     if as_json:
         emit({"target": target, "regret": report.as_json()})
     else:

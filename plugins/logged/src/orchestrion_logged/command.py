@@ -21,7 +21,6 @@ from orchestrion.cli import (
     in_loop,
     json_option,
     note,
-    options,
     override_option,
     table,
 )
@@ -86,12 +85,11 @@ def importing() -> None:
 @click.argument("log", type=FILE)
 @click.option("--of", "source", default="train", show_default=True, help="Or an evaluation's name.")
 @block_option
-@click.pass_context
-def from_a_run(ctx: click.Context, run: str, log: Path, source: str, block: tuple[str, ...]) -> int:
+def from_a_run(run: str, log: Path, source: str, block: tuple[str, ...]) -> int:
     """Write the decisions of RUN to LOG."""
     from orchestrion_logged.importing import from_run
 
-    return _write(log, in_loop(from_run(run, source, [*options(ctx).block, *block])))
+    return _write(log, in_loop(from_run(run, source, block)))
 
 
 @importing.command("chat")
@@ -164,9 +162,7 @@ def _write(log: Path, imported: Imported) -> int:
 @override_option
 @block_option
 @json_option
-@click.pass_context
 def ope(
-    ctx: click.Context,
     log: Path,
     target: str | None,
     cost_weight: float | None,
@@ -189,12 +185,11 @@ def ope(
         raise UsageError("-o has no effect without --policy; name one")
     content = read(log)
     episodes, notes = content.episodes, [*content.notes]
-    blocked = [*options(ctx).block, *block]
     wanted = None
     if target is None:
         decisions = as_decisions(episodes, choices_of(episodes), cost_weight, str(log))
     else:
-        read_target = _target(target, overrides, blocked, log.resolve(), cost_weight, episodes)
+        read_target = _target(target, overrides, block, log.resolve(), cost_weight, episodes)
         decisions, wanted, learned_from_it = in_loop(read_target)
         if learned_from_it:
             notes.append("the policy learned from this log, so its value is overestimated")
@@ -246,9 +241,7 @@ def ope(
 @override_option
 @block_option
 @json_option
-@click.pass_context
 def learn(
-    ctx: click.Context,
     log: Path,
     source: str,
     cost_weight: float | None,
@@ -265,7 +258,6 @@ def learn(
     from orchestrion.runs import RunReader, diagnose
     from orchestrion_logged.reading import read
 
-    blocked = [*options(ctx).block, *block]
     content = read(log)
     for text in content.notes:
         note(text)
@@ -274,7 +266,7 @@ def learn(
             "the log has no contents, so nothing can be learned from what is asked; "
             "`serve --log-contents` keeps them"
         )
-    folder, after, before = in_loop(_learn(log.resolve(), source, cost_weight, overrides, blocked))
+    folder, after, before = in_loop(_learn(log.resolve(), source, cost_weight, overrides, block))
     with RunReader(folder) as reader:
         findings = diagnose(reader)
     if as_json:

@@ -20,7 +20,6 @@ from orchestrion.cli import (
     in_loop,
     json_option,
     note,
-    options,
     override_option,
     stopped_by_signals,
 )
@@ -125,7 +124,7 @@ def serve(
     from orchestrion_serve.versions import versions_of
 
     settings = Settings(concurrency, timeout, max_body, drain, max_usd)
-    changes = {"overrides": overrides, "block": [*options(ctx).block, *block]}
+    changes = {"overrides": overrides, "block": block}
     opening = versions_of(targets, **changes)
     if mcp:
         _refuse_with_mcp(ctx)

@@ -17,7 +17,6 @@ from orchestrion.cli import (
     in_loop,
     json_option,
     note,
-    options,
     override_option,
 )
 
@@ -39,9 +38,7 @@ if TYPE_CHECKING:
 @override_option
 @block_option
 @json_option
-@click.pass_context
 def sweep(
-    ctx: click.Context,
     config: Path | None,
     folder: Path | None,
     dry_run: bool,
@@ -58,15 +55,14 @@ def sweep(
     from orchestrion_sweep.plan import read_plan
     from orchestrion_sweep.sweeping import begin
 
-    blocked = [*options(ctx).block, *block]
     if folder is not None and (config is not None or dry_run):
         raise UsageError("--resume takes the sweep's folder alone, and no CONFIG or --dry-run")
     path = folder if folder is not None else find_config(config)
     if dry_run:
-        plan = read_plan(path, overrides, blocked)
+        plan = read_plan(path, overrides, block)
         _forecast(plan, Path(plan.base.run.directory).expanduser(), as_json)
         return 0
-    result = in_loop(begin(path, overrides, blocked))
+    result = in_loop(begin(path, overrides, block))
     _carry_out(result)
     _show(result, as_json)
     return 0 if result.best is not None else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrion import ConfigError, UsageError
-from orchestrion.cli import block_option, emit, json_option, note, options
+from orchestrion.cli import block_option, emit, json_option, note
 
 
 @click.command("track")
@@ -25,9 +25,7 @@ from orchestrion.cli import block_option, emit, json_option, note, options
 )
 @block_option
 @json_option
-@click.pass_context
 def track(
-    ctx: click.Context,
     run: str,
     to: str | None,
     settings: tuple[str, ...],
@@ -48,7 +46,7 @@ def track(
     directory = find_run(run)
     if settings and to is None:
         raise UsageError("--option needs --to: say which tracker it is for")
-    file, blocked = directory / "config.yaml", [*options(ctx).block, *block]
+    file = directory / "config.yaml"
     # The trackers alone: what else the run used need not be installed here.
     changes, name = list[str](), None
     if to is not None:
@@ -58,7 +56,7 @@ def track(
         changes = [f"trackers.{name}.use={to}"] * (not known)
         changes += [f"trackers.{name}.{setting}" for setting in settings]
     try:
-        trackers = draft(file, changes, block=blocked).components("tracker", name)
+        trackers = draft(file, changes, block=block).components("tracker", name)
     except ConfigError as error:
         raise ConfigError([_as_typed(p, f"trackers.{name}.") for p in error.problems]) from None
     if not trackers:
