@@ -371,22 +371,23 @@ def from_source(text: str) -> Bug:
         Malformed: it is not Python, has no tests, or no function they are for.
     """
     tree = parsed("is no path or JSON, and", text)
-    tests = [node for node in tree.body if _is_test(node)]
-    tests_of_file = from_module("\n".join(map(ast.unparse, tests)), set())
-    examples = [case for node in tree.body for case in doctests(node)]
-    statements = [*tests_of_file.statements, *examples]
-    if not statements:
+    nodes = [node for node in tree.body if _is_test(node)]
+    code = _without(text, nodes)
+    tests = from_module(ast.Module(nodes, []), set())
+    examples = [Case(statement=text) for node in tree.body for text in doctests(node)]
+    cases = (*tests.cases, *examples)
+    if not cases:
         raise Malformed("has no tests; expected asserts, test functions or doctests in the source")
-    code = _without(text, tests)
-    used = [name for source in [*statements, tests_of_file.prelude] for name in _called(source)]
+    sources = [*(case.statement for case in cases), tests.prelude]
+    used = [name for source in sources for name in _called(source)]
     return Bug(
         id="input",
         name="input",
         entry_point=entry_point("input", parsed("the program", code), "", used),
         code=code,
-        visible=tuple(Case(statement=statement) for statement in statements),
+        visible=cases,
         hidden=(),
-        prelude=tests_of_file.prelude,
+        prelude=tests.prelude,
     )
 
 
