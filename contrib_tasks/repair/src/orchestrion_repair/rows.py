@@ -220,8 +220,7 @@ def read_tests(name: str, row: Mapping[str, JSON]) -> Tests:
     """
     prelude = text_of(row, "prelude", "test_setup")
     if "visible" in row or "hidden" in row:
-        missing = [key for key in ("visible", "hidden") if not row.get(key)]
-        if missing:
+        if missing := [key for key in ("visible", "hidden") if not row.get(key)]:
             raise Malformed(f"has no {missing[0]} cases; expected both 'visible' and 'hidden'")
         return Tests(_cases(row, "visible"), _cases(row, "hidden"), prelude)
     if row.get("files"):
@@ -234,8 +233,7 @@ def read_tests(name: str, row: Mapping[str, JSON]) -> Tests:
         tree = parsed("'test'", text_of(row, "test"))
         return _after(prelude, from_check(tree, text_of(row, "entry_point").strip() or name))
     if "test_list" in row:
-        setup = text_of(row, "test_setup_code")
-        imports = row.get("test_imports") or []
+        setup, imports = text_of(row, "test_setup_code"), row.get("test_imports") or []
         if not isinstance(imports, list):
             raise Malformed(f"'test_imports' is {kind_of(imports)}; expected a list of lines")
         prelude = "\n".join([*map(str, imports), setup]).strip()
@@ -246,8 +244,7 @@ def read_tests(name: str, row: Mapping[str, JSON]) -> Tests:
 
 
 def _files(name: str, files: Sequence[tuple[str, str]]) -> Tests:
-    """Return the tests of a folder's test files; each file's prelude must not disturb another's."""
-    if len(files) > 1:
+    if len(files) > 1:  # the prelude of each could disturb the others
         raise Unusable(f"has {len(files)} test files; put the tests into one")
     [(file, source)] = files
     return _after("", from_module(parsed(file, source), {"buggy", "correct", "solution", name}))
@@ -388,11 +385,10 @@ def doctests(node: ast.stmt) -> list[str]:
 
 
 def _compared(source: str, want: str) -> str:
-    try:
+    with contextlib.suppress(ValueError, SyntaxError):
         ast.literal_eval(want)
-    except (ValueError, SyntaxError):
-        return f"repr({source}) == {want!r}"
-    return f"({source}) == ({want})"
+        return f"({source}) == ({want})"
+    return f"repr({source}) == {want!r}"
 
 
 def _is_expression(source: str) -> bool:
