@@ -4,8 +4,7 @@
     >>> found[0].apply(source.code).splitlines()[1]
     '    return x <= 1'
 
-A *family* is a kind of mistake it undoes; a *sub-kind* a finer one, by which edits of equal place
-are ranked: `PRIOR` says how often an edit of a sub-kind is the right one.
+A *family* is a kind of mistake it undoes; a *sub-kind* a finer one. Both count in the ranking.
 """
 
 from __future__ import annotations
