@@ -86,7 +86,6 @@ class Subject:
         if prelude:
             self.programs.append(compile(prelude, "<prelude>", "exec"))
         self.entry_point, self.steps, self.abandon = entry_point, steps, abandon
-        self.draws = "random" in code + prelude
         self.covered: set[int] = set()
         self.probes = Probes(sites)
         self.namespace: dict[str, Any] = {}
@@ -98,8 +97,7 @@ class Subject:
         self.namespace = {"__name__": "candidate", "__builtins__": __builtins__}
         self.namespace[LINE] = self.covered.add
         self.namespace[BEFORE], self.namespace[AFTER] = self.probes.before, self.probes.after
-        if self.draws:
-            random.seed(0)
+        random.seed(0)
         self._refuel()
         for program in self.programs:
             exec(program, self.namespace)
@@ -138,7 +136,7 @@ class Subject:
         return {}
 
     def passes_anew(self, statement: str) -> bool:
-        """Start the program and run a statement in its namespace; false if it found a mistake."""
+        """Start the program and return whether a statement finds no mistake."""
         return not self.execute_anew(statement)
 
     def _value(self, node: ast.expr) -> Any:
