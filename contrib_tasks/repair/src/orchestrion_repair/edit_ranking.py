@@ -125,7 +125,7 @@ class _Learner(Trainer):
 
     @property
     def iterations(self) -> int:
-        """One a batch, and one without episodes."""
+        """Return one iteration a batch, and one without episodes."""
         return max(1, -(-self.settings.episodes // self.settings.batch))
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:

@@ -33,7 +33,7 @@ from orchestrion_sandbox.inside.plain import Refused, decode, encode
 
 from orchestrion_repair.probes import AFTER, BEFORE, Probes, TooManyLooks
 
-__all__ = ["FUEL", "LINE", "PRELOAD", "Subject", "answer", "instrument", "plain"]
+__all__ = ["FUEL", "LINE", "PRELOAD", "Subject", "answer", "instrument", "is_text", "plain"]
 
 FILENAME = "<candidate>"
 FUEL, LINE = "__fuel__", "__line__"
@@ -152,7 +152,7 @@ class Subject:
         return plain
 
     def _refuel(self) -> None:
-        """Steps are counted for each call alone, so that the order of tests changes nothing."""
+        """Count steps for each call alone, so that the order of tests changes nothing."""
         self.namespace[FUEL] = _fuel(self.steps, self.abandon)
         depth = 0
         frame: types.FrameType | None = sys._getframe(1)
@@ -333,18 +333,19 @@ def _instrument_block(block: list[ast.stmt], lines: bool) -> None:
         if isinstance(node, _LOOPS):
             node.body.insert(0, _call(FUEL, node))
         elif isinstance(node, _FUNCTIONS):
-            node.body.insert(int(_is_text(node.body[0])), _call(FUEL, node))
+            node.body.insert(int(is_text(node.body[0])), _call(FUEL, node))
     if lines:
         block[:] = [new for old in block for new in _with_line(old)]
 
 
 def _with_line(node: ast.stmt) -> tuple[ast.stmt, ...]:
-    if _is_text(node) or (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+    if is_text(node) or (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
         return (node,)
     return _call(LINE, node, node.lineno), node
 
 
-def _is_text(node: ast.stmt) -> bool:
+def is_text(node: ast.stmt) -> bool:
+    """Return whether a statement is documentation."""
     match node:
         case ast.Expr(ast.Constant(str())):
             return True

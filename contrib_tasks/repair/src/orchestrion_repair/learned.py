@@ -65,7 +65,7 @@ class EditModel:
 
     @property
     def contextual(self) -> bool:
-        """Whether it goes by more than kinds and lines."""
+        """Return whether it goes by more than kinds and lines."""
         return bool(np.count_nonzero(self.weights) > len(BY_HAND) + 1)
 
     def to_text(self) -> str:

@@ -134,7 +134,7 @@ class Repair:
 
     @property
     def limits(self) -> RepairLimits:
-        """How far one program may go."""
+        """Return how far one program may go."""
         return RepairLimits(self.steps, self.cpu_seconds, self.memory_mb)
 
 
