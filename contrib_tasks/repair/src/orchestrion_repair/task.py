@@ -314,9 +314,8 @@ def _results(state: RepairState) -> list[str]:
         return [_row(entry, *pair) for pair in zip(cases, state.results, strict=True)]
     if not state.last:
         return ["Tests: not run yet."]
-    rows = [
-        _row(entry, cases[number], result) for number, result in state.last if number < len(cases)
-    ]
+    last = [(number, result) for number, result in state.last if number < len(cases)]
+    rows = [_row(entry, cases[number], result) for number, result in last]
     return ["Tests: run on edits of this program only; the last edit gave:", *rows]
 
 
@@ -324,17 +323,16 @@ def _row(entry_point: str, case: Mapping[str, JSON], result: Mapping[str, Any]) 
     if result["passed"]:
         return f"pass  {_case(entry_point, case)}"
     raised = result["error"] and result["got"] is None
-    what = result["error"] if raised else f"got {_cut(result['got'])}"
+    what = result["error"] if raised else f"got {_cut(repr(result['got']))}"
     return f"FAIL  {_case(entry_point, case)}: {what}"
 
 
 def _case(entry_point: str, case: Mapping[str, JSON]) -> str:
     if "call" not in case:
-        return _cut(case["assert"], plain=True)
+        return _cut(case["assert"])
     arguments = ", ".join(map(repr, case["call"]))
-    return _cut(f"{entry_point}({arguments}) == {case['want']!r}", plain=True)
+    return _cut(f"{entry_point}({arguments}) == {case['want']!r}")
 
 
-def _cut(value: JSON, plain: bool = False) -> str:
-    text = value if plain else repr(value)
+def _cut(text: str) -> str:
     return text if len(text) <= WIDE else text[: WIDE - 3] + "..."
