@@ -37,7 +37,8 @@ from tests.contrib_tasks.repair.support import TOTAL, bug
 from tests.coroutines import sync
 
 WRONG = TOTAL.replace("value > 0", "value < 0")
-PROBLEM = RunningRepair(Repair(), (), None).problem_of(bug(WRONG))
+TASK: Any = RunningRepair(Repair(), (), None)  # type: ignore[arg-type]
+PROBLEM: Problem = TASK.problem_of(bug(WRONG))
 
 
 def episode(*edits: list[int], code: str, success: bool) -> Episode:
@@ -133,7 +134,7 @@ def test_without_context_it_learns_how_often_kinds_of_edits_are_right() -> None:
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_only_training_problems_tell_their_repair(split: Split) -> None:
-    problem = RunningRepair(Repair(), (), None).problem_of(bug(WRONG, split=split, solution=TOTAL))
+    problem = TASK.problem_of(bug(WRONG, split=split, solution=TOTAL))
     assert problem.hidden.get("repair") == (TOTAL if split == "train" else None)
 
 

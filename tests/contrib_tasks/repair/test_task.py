@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,22 +9,24 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from orchestrion_repair.bug import Bug
 from orchestrion_repair.features import names, outlooks
+from orchestrion_repair.loaders import load_path
 from orchestrion_repair.state import RepairState, Target, after, digest_of
 from orchestrion_repair.suite import bugs
 from orchestrion_repair.task import Repair, RunningRepair
 
-from orchestrion import Key, Output, Trajectory, Turn, UsageError
+from orchestrion import Key, Output, Turn
 from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, claim, given_bench
 
 WRONG = TOTAL.replace("value > 0", "value < 0")
 BUG = bug(WRONG)
 
 
-def closed(**settings: Any) -> RunningRepair:
+def closed(some: tuple[Bug, ...] = bugs(), **settings: Any) -> RunningRepair:
     """The task without a sandbox."""
-    task = Repair(**settings)
-    return RunningRepair(task, task.bugs(), None)
+    runner: Any = None
+    return RunningRepair(Repair(**settings), some, runner)
 
 
 # ---------------------------------------------------------------- problems
@@ -63,14 +64,9 @@ def test_fewer_problems_are_spread_over_all() -> None:
 def test_problems_of_a_folder(tmp_path: Path) -> None:
     row = {"code": WRONG, "entry_point": "total", "cases": [[[[1], 0], 1], [[[], 2], 2]]}
     (tmp_path / "mine.jsonl").write_text(json.dumps(row) + "\n")
-    (one,) = closed(suite=str(tmp_path)).problems("test")
-    assert one.data["code"] == WRONG
-    assert len(one.data["visible"]) == len(one.hidden["cases"]) == 1
-
-
-def test_a_suite_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nowhere"):
-        Repair(suite=str(tmp_path / "nowhere")).bugs()
+    [problem] = closed(load_path(tmp_path).bugs).problems("test")
+    assert problem.data["code"] == WRONG
+    assert len(problem.data["visible"]) == len(problem.hidden["cases"]) == 1
 
 
 @given_bench(BUG)
@@ -82,14 +78,6 @@ async def test_a_problem_from_a_source_with_asserts(bench: Bench) -> None:
     await bench.act("comparison", "top")
     await bench.act("comparison", "next")
     assert (await bench.scores()).success
-
-
-def test_only_an_open_task_gives_a_verdict() -> None:
-    task = closed(max_problems=1)
-    calls: Any = None
-    verdict = task.verify(task.problems("test")[0], Trajectory(), None, final=True, calls=calls)
-    with pytest.raises(UsageError, match="open"):
-        asyncio.run(verdict)
 
 
 # ---------------------------------------------------------------- what is shown

@@ -59,7 +59,7 @@ class Mutate(Agent):
 
     @property
     def role(self) -> str:
-        """What it does, for policies that read."""
+        """Return what it does, for policies that read."""
         return role_of(self.operators)
 
     def memo(self, view: View) -> JSON:

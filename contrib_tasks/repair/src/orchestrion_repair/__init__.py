@@ -14,7 +14,7 @@ from orchestrion import names_on_first_use
 if TYPE_CHECKING:
     from orchestrion_repair.alternatives import probed as probed
     from orchestrion_repair.bug import Case as Case
-    from orchestrion_repair.loaders import raw_rows as raw_rows
+    from orchestrion_repair.files import raw_rows as raw_rows
     from orchestrion_repair.operators import Candidate as Candidate
     from orchestrion_repair.ranking import REGIONS as REGIONS
     from orchestrion_repair.ranking import program as program

@@ -52,7 +52,7 @@ class Probed:
 
     @property
     def numbers(self) -> str:
-        """All candidates that are looked at, as the bits of a hexadecimal number."""
+        """Return all candidates that are looked at, as the bits of a hexadecimal number."""
         return f"{sum(1 << number for numbers, *_ in self.sites for number in numbers):x}"
 
 

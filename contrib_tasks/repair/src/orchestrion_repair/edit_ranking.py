@@ -125,7 +125,7 @@ class _Learner(Trainer):
 
     @property
     def iterations(self) -> int:
-        """One a batch, and one without episodes."""
+        """Return one iteration a batch, and one without episodes."""
         return max(1, -(-self.settings.episodes // self.settings.batch))
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
@@ -146,12 +146,10 @@ class _Learner(Trainer):
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         problems = session.problems("train")
-        places = self._places(i)
-        chosen = [self._problem(problems, place) for place in places]
-        jobs = [
-            Job(problem, session.key.child(problem.id, place))
-            for place, problem in zip(places, chosen, strict=True)
-        ]
+        jobs = []
+        for place in self._places(i):
+            problem = self._problem(problems, place)
+            jobs.append(Job(problem, session.key.child(problem.id, place)))
         for episode in await session.rollout(jobs):
             self._learn_of(episode)
         last = i == self.iterations - 1
@@ -176,7 +174,7 @@ class _Learner(Trainer):
     # ------------------------------------------------------------ what episodes show
 
     def _learn_of(self, episode: Episode) -> None:
-        states = list(_states(episode))
+        states = _states(episode)
         if not states:
             return
         # The program that the last turn changed: what was tried on others says nothing of it.
@@ -248,14 +246,13 @@ class _Learner(Trainer):
         from orchestrion_repair.learned import counted
 
         await self._look_at(spread, problems.values())
-        counts = Counts()
-        own: dict[str, Counts] = {}
-        for name, problem in problems.items():
-            if self._right(problem):
-                own[name] = self._known_of(problem).counts
-                counts.add(own[name])
+        right = {name: problem for name, problem in problems.items() if self._right(problem)}
+        own = {name: self._known_of(problem).counts for name, problem in right.items()}
         if not own:
             return None
+        counts = Counts()
+        for known in own.values():
+            counts.add(known)
         start = counted(counts.rates())
         if not self.settings.context:
             return start.to_text()

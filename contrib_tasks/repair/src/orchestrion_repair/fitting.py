@@ -23,7 +23,6 @@ from orchestrion_repair.learned import (
     EditModel,
     EditSituation,
     Floats,
-    crossing_of,
     effects,
     log_rate,
     table_of,
@@ -80,7 +79,7 @@ def rows_of(
             shared[line, kind] = (
                 *of_line(line_evidence),
                 *of_kind(*pair, table.number[kind], named),
-                *of_crossing(pair[0], *crossing_of(line_evidence)),
+                *of_crossing(pair[0], line_evidence),
             )
         effect = of_effect(table.kinds[kind][0], float(changed[number]))
         for index, value in (*table.traits(number), *shared[line, kind], *effect):

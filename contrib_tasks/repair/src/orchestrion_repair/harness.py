@@ -33,7 +33,7 @@ from orchestrion_sandbox.inside.plain import Refused, decode, encode
 
 from orchestrion_repair.probes import AFTER, BEFORE, Probes, TooManyLooks
 
-__all__ = ["FUEL", "LINE", "PRELOAD", "Subject", "answer", "instrument", "plain"]
+__all__ = ["FUEL", "LINE", "PRELOAD", "Subject", "answer", "instrument", "is_text", "plain"]
 
 FILENAME = "<candidate>"
 FUEL, LINE = "__fuel__", "__line__"
@@ -86,7 +86,6 @@ class Subject:
         if prelude:
             self.programs.append(compile(prelude, "<prelude>", "exec"))
         self.entry_point, self.steps, self.abandon = entry_point, steps, abandon
-        self.draws = "random" in code + prelude
         self.covered: set[int] = set()
         self.probes = Probes(sites)
         self.namespace: dict[str, Any] = {}
@@ -98,8 +97,7 @@ class Subject:
         self.namespace = {"__name__": "candidate", "__builtins__": __builtins__}
         self.namespace[LINE] = self.covered.add
         self.namespace[BEFORE], self.namespace[AFTER] = self.probes.before, self.probes.after
-        if self.draws:
-            random.seed(0)
+        random.seed(0)
         self._refuel()
         for program in self.programs:
             exec(program, self.namespace)
@@ -138,7 +136,7 @@ class Subject:
         return {}
 
     def passes_anew(self, statement: str) -> bool:
-        """Start the program and run a statement in its namespace; false if it found a mistake."""
+        """Start the program and return whether a statement finds no mistake."""
         return not self.execute_anew(statement)
 
     def _value(self, node: ast.expr) -> Any:
@@ -154,7 +152,7 @@ class Subject:
         return plain
 
     def _refuel(self) -> None:
-        """Steps are counted for each call alone, so that the order of tests changes nothing."""
+        """Count steps for each call alone, so that the order of tests changes nothing."""
         self.namespace[FUEL] = _fuel(self.steps, self.abandon)
         depth = 0
         frame: types.FrameType | None = sys._getframe(1)
@@ -335,18 +333,19 @@ def _instrument_block(block: list[ast.stmt], lines: bool) -> None:
         if isinstance(node, _LOOPS):
             node.body.insert(0, _call(FUEL, node))
         elif isinstance(node, _FUNCTIONS):
-            node.body.insert(int(_is_text(node.body[0])), _call(FUEL, node))
+            node.body.insert(int(is_text(node.body[0])), _call(FUEL, node))
     if lines:
         block[:] = [new for old in block for new in _with_line(old)]
 
 
 def _with_line(node: ast.stmt) -> tuple[ast.stmt, ...]:
-    if _is_text(node) or (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+    if is_text(node) or (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
         return (node,)
     return _call(LINE, node, node.lineno), node
 
 
-def _is_text(node: ast.stmt) -> bool:
+def is_text(node: ast.stmt) -> bool:
+    """Return whether a statement is documentation."""
     match node:
         case ast.Expr(ast.Constant(str())):
             return True

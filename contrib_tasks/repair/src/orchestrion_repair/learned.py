@@ -21,7 +21,7 @@ import math
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from attrs import Factory, frozen
@@ -65,7 +65,7 @@ class EditModel:
 
     @property
     def contextual(self) -> bool:
-        """Whether it goes by more than kinds and lines."""
+        """Return whether it goes by more than kinds and lines."""
         return bool(np.count_nonzero(self.weights) > len(BY_HAND) + 1)
 
     def to_text(self) -> str:
@@ -280,36 +280,6 @@ def _bits(text: str, size: int) -> NDArray[np.bool_]:
     return np.unpackbits(row, bitorder="little")[:size].astype(bool)
 
 
-@lru_cache(maxsize=20_000)
-def _effect(model: EditModel, family: str, changed: float) -> float:
-    return model.dot(of_effect(family, changed))
-
-
-@lru_cache(maxsize=2_000)
-def _kind_scores(
-    model: EditModel, program: Program, symptoms: tuple[tuple[str, float], ...]
-) -> Floats:
-    named, table = dict(symptoms), table_of(program)
-    return np.array(
-        [
-            model.dot(of_kind(*kind, number, named))
-            + model.weights[RATE] * log_rate(model.rates, kind)
-            for kind, number in zip(table.kinds, table.number, strict=True)
-        ]
-    )
-
-
-def crossing_of(evidence: Evidence) -> tuple[frozenset[str], float | None, bool, bool]:
-    """Return what `of_crossing` goes by, of a line."""
-    return evidence.words, evidence.suspicion, evidence.raised, evidence.gain > 0
-
-
-@lru_cache(maxsize=20_000)
-def _crossed(model: EditModel, table: CandidateTable, *line: Any) -> tuple[float, ...]:
-    """Return what each family is worth on such a line."""
-    return tuple(model.dot(of_crossing(name, *line)) for name in table.families)
-
-
 @lru_cache(maxsize=1_000)
 def rank(model: EditModel, program: Program, situation: EditSituation) -> Ranked:
     """Return the program's lines and candidates in the order to try them."""
@@ -317,15 +287,25 @@ def rank(model: EditModel, program: Program, situation: EditSituation) -> Ranked
         none = np.zeros(0, int)
         return Ranked((), dict.fromkeys(REGIONS, ()), none, np.zeros(0), none, (), none)
     table = table_of(program)
-    kinds = _kind_scores(model, program, situation.symptoms)
+    symptoms, rate = dict(situation.symptoms), model.weights[RATE]
+    kinds = np.array(
+        [
+            model.dot(of_kind(*kind, number, symptoms)) + rate * log_rate(model.rates, kind)
+            for kind, number in zip(table.kinds, table.number, strict=True)
+        ]
+    )
     evidence = table.evidence(situation)
     lines = np.array([model.dot(of_line(known)) for known in evidence])
-    crossed = np.array([_crossed(model, table, *crossing_of(known)) for known in evidence])
+    crossed = np.array(
+        [[model.dot(of_crossing(name, known)) for name in table.families] for known in evidence]
+    )
     scores = kinds[table.kind] + lines[table.line] + crossed[table.line, table.family]
     inert, changed = effects(program, situation.seen)
     if model.contextual:
         values, place = np.unique(changed, return_inverse=True)
-        effect = np.array([[_effect(model, name, v) for v in values] for name in table.families])
+        effect = np.array(
+            [[model.dot(of_effect(name, v)) for v in values] for name in table.families]
+        )
         scores += effect[table.family, place]
     fresh = ~inert
     fresh[[number for number in situation.tried if number < len(scores)]] = False

@@ -56,7 +56,7 @@ class Probes:
 
     @property
     def too_many(self) -> bool:
-        """Whether the program passed its places too often, and was stopped for that."""
+        """Return whether the program passed its places too often, and was stopped for that."""
         return self.looks > MOST_LOOKS
 
     def same(self, error: str = "") -> str:

@@ -14,11 +14,12 @@ import textwrap
 from collections.abc import Container, Mapping, Sequence
 from typing import TypeVar, get_args
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from orchestrion import JSON, Split
 from orchestrion_repair.bug import Bug, Case
-from orchestrion_repair.statements import Statements, from_check, from_module, parse
+from orchestrion_repair.statements import Tests as Tests
+from orchestrion_repair.statements import from_check, from_module, parse
 
 SPLITS = ", ".join(get_args(Split))
 MOST_LISTED = 20
@@ -48,25 +49,6 @@ class Row:
     placed: bool
     divided: bool
     notes: tuple[str, ...] = ()
-
-
-@frozen
-class Tests:
-    """The tests of a row.
-
-    Args:
-        cases: the visible ones, or all where the row does not divide them.
-        hidden: the hidden ones; None where the row does not divide them.
-        prelude: source that statements among the cases need.
-        names: functions that the tests call or name, the likeliest entry point first.
-        left_out: tests that cannot be run here, each with its reason.
-    """
-
-    cases: tuple[Case, ...]
-    hidden: tuple[Case, ...] | None = None
-    prelude: str = ""
-    names: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
 
 
 def read_row(name: str, row: Mapping[str, JSON]) -> Row:
@@ -238,8 +220,7 @@ def read_tests(name: str, row: Mapping[str, JSON]) -> Tests:
     """
     prelude = text_of(row, "prelude", "test_setup")
     if "visible" in row or "hidden" in row:
-        missing = [key for key in ("visible", "hidden") if not row.get(key)]
-        if missing:
+        if missing := [key for key in ("visible", "hidden") if not row.get(key)]:
             raise Malformed(f"has no {missing[0]} cases; expected both 'visible' and 'hidden'")
         return Tests(_cases(row, "visible"), _cases(row, "hidden"), prelude)
     if row.get("files"):
@@ -249,12 +230,10 @@ def read_tests(name: str, row: Mapping[str, JSON]) -> Tests:
     if row.get("cases") is not None:
         return Tests(_cases(row, "cases"), prelude=prelude)
     if "test" in row:
-        source = text_of(row, "test")
-        parsed("'test'", source)
-        return _tests_from(prelude, from_check(source, text_of(row, "entry_point").strip() or name))
+        tree = parsed("'test'", text_of(row, "test"))
+        return _after(prelude, from_check(tree, text_of(row, "entry_point").strip() or name))
     if "test_list" in row:
-        setup = text_of(row, "test_setup_code")
-        imports = row.get("test_imports") or []
+        setup, imports = text_of(row, "test_setup_code"), row.get("test_imports") or []
         if not isinstance(imports, list):
             raise Malformed(f"'test_imports' is {kind_of(imports)}; expected a list of lines")
         prelude = "\n".join([*map(str, imports), setup]).strip()
@@ -265,20 +244,17 @@ def read_tests(name: str, row: Mapping[str, JSON]) -> Tests:
 
 
 def _files(name: str, files: Sequence[tuple[str, str]]) -> Tests:
-    """Return the tests of a folder's test files; each file's prelude must not disturb another's."""
-    if len(files) > 1:
+    if len(files) > 1:  # the prelude of each could disturb the others
         raise Unusable(f"has {len(files)} test files; put the tests into one")
     [(file, source)] = files
-    parsed(file, source)
-    return _tests_from("", from_module(source, {"buggy", "correct", "solution", name}))
+    return _after("", from_module(parsed(file, source), {"buggy", "correct", "solution", name}))
 
 
 def _quixbugs(name: str, row: Mapping[str, JSON]) -> Tests:
-    source, rows = text_of(row, "pytest"), None
-    parsed("'pytest'", source)
+    tree, rows = parsed("'pytest'", text_of(row, "pytest")), None
     if row.get("cases") is not None:
         rows = [[list(case.args), case.want] for case in _cases(row, "cases")]
-    return _tests_from(text_of(row, "node"), from_module(source, {name}, rows))
+    return _after(text_of(row, "node"), from_module(tree, {name}, rows))
 
 
 def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
@@ -295,12 +271,11 @@ def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
     return re.fullmatch(rf"assert ({call}|list\({call}\)) == expected", body) is not None
 
 
-def _tests_from(prelude: str, statements: Statements) -> Tests:
-    if not statements.statements and statements.left_out:
-        raise Unusable(f"no test is usable: {statements.left_out[0]}")
-    cases = tuple(Case(statement=text) for text in statements.statements)
-    whole = "\n\n".join(part for part in (prelude, statements.prelude) if part)
-    return Tests(cases, None, whole, statements.names, statements.left_out)
+def _after(prelude: str, tests: Tests) -> Tests:
+    """Return tests with more source before their own prelude."""
+    if not tests.cases and tests.left_out:
+        raise Unusable(f"no test is usable: {tests.left_out[0]}")
+    return evolve(tests, prelude="\n\n".join(filter(None, (prelude, tests.prelude))))
 
 
 def _cases(row: Mapping[str, JSON], key: str) -> tuple[Case, ...]:
@@ -410,11 +385,10 @@ def doctests(node: ast.stmt) -> list[str]:
 
 
 def _compared(source: str, want: str) -> str:
-    try:
+    with contextlib.suppress(ValueError, SyntaxError):
         ast.literal_eval(want)
-    except (ValueError, SyntaxError):
-        return f"repr({source}) == {want!r}"
-    return f"({source}) == ({want})"
+        return f"({source}) == ({want})"
+    return f"repr({source}) == {want!r}"
 
 
 def _is_expression(source: str) -> bool:

@@ -27,18 +27,15 @@ _INSIDE = {module.__name__: inspect.getsource(module) for module in (probes, har
 _PROFILE = Profile(harness.PRELOAD, (), _INSIDE)
 _LIMITS = RepairLimits()
 
-_encoder = msgspec.json.Encoder()
-
 
 class Runner:
     """The runner of an event loop, opened by the first program and in one sandbox for all.
 
-    Whoever says which sandbox it has to be says so before that; without a word it is the best one
-    that works here.
+    That is the demanded one, or else the best that works here.
     """
 
     def __init__(self) -> None:
-        self.users: set[object] = set()
+        self.users = 0
         self._sandbox: Sandbox | None = None
         self._level = LEVEL
         self._opening = asyncio.Lock()
@@ -133,7 +130,7 @@ class Runner:
 
 
 def _name(kind: str, trial: ProgramTrial, limits: RepairLimits) -> bytes:
-    content = _encoder.encode([kind, trial, limits])
+    content = msgspec.json.encode([kind, trial, limits])
     return blake2b(content, digest_size=16).digest()
 
 
@@ -144,20 +141,19 @@ _runners: WeakKeyDictionary[asyncio.AbstractEventLoop, Runner] = WeakKeyDictiona
 async def shared_runner(
     sandbox: Sandbox | None = None, level: int = LEVEL
 ) -> AsyncIterator[Runner]:
-    """Yield the runner of this event loop: the task and all agents share it; the last to leave
-    ends it.
+    """Yield the runner that the task and all agents of this event loop share; the last ends it.
 
     Raises:
         RunError: if two ask for different sandboxes.
     """
     loop = asyncio.get_running_loop()
-    shared, me = _runners.setdefault(loop, Runner()), object()
-    shared.users.add(me)
+    shared = _runners.setdefault(loop, Runner())
+    shared.users += 1
     try:
         shared.demand(sandbox, level)
         yield shared
     finally:
-        shared.users.discard(me)
+        shared.users -= 1
         if not shared.users:
             _runners.pop(loop, None)
             await shared.close()

@@ -99,7 +99,7 @@ class RepairState:
 
     @property
     def failing(self) -> tuple[int, ...]:
-        """Indices of the visible tests that are known to fail."""
+        """Return the numbers of the visible tests that are known to fail."""
         return tuple(i for i, r in enumerate(self.results or ()) if not r["passed"])
 
 
@@ -264,7 +264,7 @@ def _lint(state: RepairState, data: Mapping[str, JSON], turn: Turn) -> RepairSta
 
 
 def _replaced(state: RepairState, code: str, data: Mapping[str, JSON]) -> RepairState:
-    """Another program: what was tried and found belongs to the one before."""
+    """Return a state with another program; what was tried belongs to the one before."""
     results: Sequence[Any] | None = data.get("results")
     new = RepairState(
         target=state.target,

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import Factory, define, frozen
 
 from orchestrion import JSON
+from orchestrion_repair.bug import Case
 
 PYTEST = """
 class pytest:
@@ -72,20 +73,22 @@ KNOWN = frozenset("use_correct run_slow skip fail raises approx param".split())
 
 
 @frozen
-class Statements:
-    """Statements that raise on failure, and the source they need.
+class Tests:
+    """The tests of a row.
 
     Args:
-        prelude: run after the program and before a statement.
-        statements: one a test.
-        left_out: tests that were left out, each with its reason.
-        names: what the tests import from the module under test, in order.
+        cases: the visible ones, or all where the row does not divide them.
+        hidden: the hidden ones; None where the row does not divide them.
+        prelude: source that statements among the cases need, run after the program.
+        names: functions that the tests import, in order; the first is the likeliest entry point.
+        left_out: tests that cannot be run here, each with its reason.
     """
 
-    prelude: str
-    statements: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
+    cases: tuple[Case, ...]
+    hidden: tuple[Case, ...] | None = None
+    prelude: str = ""
     names: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 class Unsupported(Exception):
@@ -103,20 +106,20 @@ def parse(source: str) -> ast.Module:
 # ---------------------------------------------------------------- check(candidate)
 
 
-def from_check(source: str, entry_point: str) -> Statements:
+def from_check(tree: ast.Module, entry_point: str) -> Tests:
     """Return a statement for each assert of `check(candidate)`, with what is set up before it."""
     before: list[ast.stmt] = []
     check: ast.FunctionDef | None = None
-    for node in parse(source).body:
+    for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check":
             check = node
         elif not _calls(node, "check"):
             before.append(node)
     if check is None:
-        return from_module(source, {entry_point})
+        return from_module(tree, {entry_point})
     if check.args.args:
         before.append(_assign(check.args.args[0].arg, entry_point))
-    return Statements(_unparse(before), tuple(_asserts(check.body)))
+    return Tests(_cases(_asserts(check.body)), prelude=_unparse(before))
 
 
 def _asserts(body: Sequence[ast.stmt]) -> Iterator[str]:
@@ -149,20 +152,20 @@ def _in_function(body: list[ast.stmt]) -> str:
 
 
 def from_module(
-    source: str, modules: set[str], parameters: Sequence[Sequence[JSON]] | None = None
-) -> Statements:
+    tree: ast.Module, modules: set[str], parameters: Sequence[Sequence[JSON]] | None = None
+) -> Tests:
     """Return the tests of a file.
 
     Args:
-        source: the file.
+        tree: the file; this changes it.
         modules: names the module under test may be imported by; the last part of a dotted one
             counts. What is imported from it is there already.
         parameters: values of a parametrize whose list is computed, one row a test.
     """
     file = _File(modules, parameters)
-    for node in parse(source).body:
+    for node in tree.body:
         file.take(node)
-    return file.statements()
+    return file.read()
 
 
 @define
@@ -202,7 +205,7 @@ class _File:
                 self.values[node.targets[0].id] = node.value
             self.prelude.append(node)
 
-    def statements(self) -> Statements:
+    def read(self) -> Tests:
         """Return all that was taken."""
         tests = self.asserts + self.tests
         if len(tests) == len(self.functions) == 1 and not self.functions[0].args.args:
@@ -214,7 +217,7 @@ class _File:
             if "pytest.skip" in prelude:
                 tests = [_unless_skipped(test) for test in tests]
         names = tuple(dict.fromkeys(self.names))
-        return Statements(prelude, tuple(tests), tuple(self.left_out), names)
+        return Tests(_cases(tests), None, prelude, names, tuple(self.left_out))
 
     def _imported(self, node: ast.Import | ast.ImportFrom) -> list[ast.stmt]:
         module = (getattr(node, "module", "") or "").split(".")[-1]
@@ -370,6 +373,10 @@ def _is_text(node: ast.stmt) -> bool:
     """Return whether a statement is a docstring or `pass`."""
     text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return text or isinstance(node, ast.Pass)
+
+
+def _cases(statements: Iterable[str]) -> tuple[Case, ...]:
+    return tuple(Case(statement=statement) for statement in statements)
 
 
 def _unparse(body: Sequence[ast.stmt]) -> str:

@@ -8,7 +8,7 @@ stand in `suite_data/*.toml`, from which `python -m orchestrion_repair.build_sui
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -40,7 +40,7 @@ def bugs(split: Split | None = None) -> tuple[Bug, ...]:
     return tuple(bug for bug in _bugs() if split is None or bug.split == split)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _bugs() -> tuple[Bug, ...]:
     text = files("orchestrion_repair").joinpath("suite_data", "suite.json").read_text("utf-8")
     return tuple(bug for function in json.loads(text)["functions"] for bug in _expand(function))

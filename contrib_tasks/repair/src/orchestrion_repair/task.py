@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from attrs import Factory, asdict, evolve, field, frozen
+from attrs import Factory, asdict, evolve, frozen
 from orchestrion_sandbox import Sandbox
 
 from orchestrion import (
@@ -28,6 +28,7 @@ from orchestrion import (
     learnable,
     no_calls,
 )
+from orchestrion_repair import suite
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.features import features, hints
 from orchestrion_repair.runner import LEVEL, Runner, shared_runner
@@ -46,7 +47,6 @@ from orchestrion_repair.trial import Outcome, ProgramTrial, RepairLimits
 
 if TYPE_CHECKING:
     from orchestrion_repair.learned import EditModel, Ranked
-    from orchestrion_repair.loaders import Collection
 
 
 BUILTIN = "builtin"
@@ -116,12 +116,14 @@ class Repair:
     async def _usable(self, runner: Runner) -> tuple[Bug, ...]:
         """Return the bugs that can be mended under the limits; warn of each that cannot."""
         if self.suite == BUILTIN:  # whose every program and solution is run in its tests
-            return self.bugs()
+            return suite.bugs()
         from structlog import get_logger
 
         from orchestrion_repair.checking import checked
+        from orchestrion_repair.loaders import load_path
 
-        usable = await checked(self._loaded(), runner, self.limits)
+        loaded = load_path(Path(self.suite), self.fractions)
+        usable = await checked(loaded, runner, self.limits)
         for line in usable.skipped[:SHOWN]:
             get_logger().warning(f"{self.suite}: left out: {line}")
         if len(usable.skipped) > SHOWN:
@@ -130,26 +132,9 @@ class Repair:
             raise UsageError(f"{self.suite}: no problem can be used: {usable.skipped[0]}")
         return usable.bugs
 
-    def bugs(self) -> tuple[Bug, ...]:
-        """Return all problems, in a fixed order, before any was run.
-
-        Raises:
-            UsageError: if the suite cannot be read.
-        """
-        if self.suite == BUILTIN:
-            from orchestrion_repair import suite
-
-            return suite.bugs()
-        return self._loaded().bugs
-
-    def _loaded(self) -> Collection:
-        from orchestrion_repair.loaders import load_path
-
-        return load_path(Path(self.suite), self.fractions)
-
     @property
     def limits(self) -> RepairLimits:
-        """How far one program may go."""
+        """Return how far one program may go."""
         return RepairLimits(self.steps, self.cpu_seconds, self.memory_mb)
 
 
@@ -161,23 +146,19 @@ class RunningRepair(Task):
 
     settings: Repair
     bugs: tuple[Bug, ...]
-    runner: Runner | None
+    runner: Runner
     skills: Skills = ()
     testers: tuple[str, ...] = ()
     model: EditModel | None = None
-    _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split, in a fixed order."""
-        if split not in self._known:
-            chosen = [bug for bug in self.bugs if bug.split == split]
-            limit = self.settings.max_problems or len(chosen)
-            if split == "train":
-                limit = self.settings.train_problems or limit
-            if len(chosen) > limit:
-                chosen = [chosen[i * len(chosen) // limit] for i in range(limit)]
-            self._known[split] = tuple(self.problem_of(bug) for bug in chosen)
-        return self._known[split]
+        bugs = [bug for bug in self.bugs if bug.split == split]
+        limit = self.settings.max_problems or len(bugs)
+        if split == "train":
+            limit = self.settings.train_problems or limit
+        count = min(limit, len(bugs))
+        return [self.problem_of(bugs[i * len(bugs) // count]) for i in range(count)]
 
     def problem_of(self, bug: Bug) -> Problem:
         data: dict[str, JSON] = {
@@ -201,7 +182,7 @@ class RunningRepair(Task):
     # ------------------------------------------------------------ the environment
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """Nothing is known but the program and its visible tests."""
+        """Return a state in which only the program and its visible tests are known."""
         data = problem.data
         state = RepairState(
             target_of(data),
@@ -229,9 +210,7 @@ class RunningRepair(Task):
         final: bool,
         calls: Calls,
     ) -> Scores:
-        """1 if all tests pass, else 0; before the end, the share of visible tests that pass."""
-        if self.runner is None:
-            raise UsageError("open the repair task before asking it for a verdict")
+        """Return 1 if all tests pass, else 0; before the end, the share of visible ones that do."""
         data = problem.data
         code = state.code if isinstance(state, RepairState) else data["code"]
         visible, hidden = data["visible"], (problem.hidden or {}).get("cases", [])
@@ -335,9 +314,8 @@ def _results(state: RepairState) -> list[str]:
         return [_row(entry, *pair) for pair in zip(cases, state.results, strict=True)]
     if not state.last:
         return ["Tests: not run yet."]
-    rows = [
-        _row(entry, cases[number], result) for number, result in state.last if number < len(cases)
-    ]
+    last = [(number, result) for number, result in state.last if number < len(cases)]
+    rows = [_row(entry, cases[number], result) for number, result in last]
     return ["Tests: run on edits of this program only; the last edit gave:", *rows]
 
 
@@ -345,17 +323,16 @@ def _row(entry_point: str, case: Mapping[str, JSON], result: Mapping[str, Any]) 
     if result["passed"]:
         return f"pass  {_case(entry_point, case)}"
     raised = result["error"] and result["got"] is None
-    what = result["error"] if raised else f"got {_cut(result['got'])}"
+    what = result["error"] if raised else f"got {_cut(repr(result['got']))}"
     return f"FAIL  {_case(entry_point, case)}: {what}"
 
 
 def _case(entry_point: str, case: Mapping[str, JSON]) -> str:
     if "call" not in case:
-        return _cut(case["assert"], plain=True)
+        return _cut(case["assert"])
     arguments = ", ".join(map(repr, case["call"]))
-    return _cut(f"{entry_point}({arguments}) == {case['want']!r}", plain=True)
+    return _cut(f"{entry_point}({arguments}) == {case['want']!r}")
 
 
-def _cut(value: JSON, plain: bool = False) -> str:
-    text = value if plain else repr(value)
+def _cut(text: str) -> str:
     return text if len(text) <= WIDE else text[: WIDE - 3] + "..."

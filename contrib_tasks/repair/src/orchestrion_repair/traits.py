@@ -327,15 +327,13 @@ def of_kind(family: str, sub: str, number: int, symptoms: Mapping[str, float]) -
         yield slot(f"symptom {name} {family}/{sub}"), share
 
 
-def of_crossing(
-    family: str, words: frozenset[str], suspicion: float | None, raised: bool, mended: bool
-) -> Iterator[Trait]:
-    """Yield the traits of a family on a line; the arguments are as in `Evidence`."""
-    for word in sorted(words):
+def of_crossing(family: str, evidence: Evidence) -> Iterator[Trait]:
+    """Yield the traits of a family on a line."""
+    for word in sorted(evidence.words):
         yield slot(f"word {word} {family}"), 1.0
-    if raised:
+    if evidence.raised:
         yield slot(f"raised here {family}"), 1.0
-    if mended:
+    if evidence.gain > 0:
         yield slot(f"mended some {family}"), 1.0
-    if suspicion is not None:
-        yield slot(f"suspicion {family}"), suspicion
+    if evidence.suspicion is not None:
+        yield slot(f"suspicion {family}"), evidence.suspicion

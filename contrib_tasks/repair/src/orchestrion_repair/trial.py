@@ -49,7 +49,7 @@ class RepairLimits:
 
 
 def _as_json(cases: Iterable[Case | Mapping[str, JSON]]) -> tuple[Mapping[str, JSON], ...]:
-    """With lists and dicts, also where a record keeps them as something that cannot change."""
+    """Return cases as JSON with lists and dicts, also where a record keeps immutable ones."""
     as_given = (case.to_json() if isinstance(case, Case) else case for case in cases)
     return tuple(harness.plain(case) for case in as_given)
 

@@ -20,7 +20,7 @@ _START = "start_anew"
 
 
 async def verdict(box: Box, trial: ProgramTrial, limits: RepairLimits) -> tuple[Outcome, ...]:
-    """One outcome a case, by the sandbox's judge.
+    """Return one outcome a case, by the sandbox's judge.
 
     Calls are compared here. Statements run in a sandbox of their own; those that need more of the
     program than calls of its entry point run in its process, and are not judged `apart`. Which

@@ -4,8 +4,7 @@
     >>> found[0].apply(source.code).splitlines()[1]
     '    return x <= 1'
 
-A *family* is a kind of mistake it undoes; a *sub-kind* a finer one, by which edits of equal place
-are ranked: `PRIOR` says how often an edit of a sub-kind is the right one.
+A *family* is a kind of mistake it undoes; a *sub-kind* a finer one. Both count in the ranking.
 """
 
 from __future__ import annotations
@@ -85,28 +84,29 @@ def candidates(
     edits: list[Candidate] = []
     try:
         source = Source(code, entry_point, arguments)
-        for family, sub, line, start, end, text, where in _edits(source):
-            new = code[:start] + text + code[end:]
+        for edit in _edits(source):
+            new = edit.apply(code)
             if new not in seen:
                 seen.add(new)
-                edits.append(Candidate(len(edits), family, sub, line, start, end, text, where))
+                edits.append(edit._replace(number=len(edits)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # also: nested too deeply
         return None, ()
     return source, tuple(edits)
 
 
-def _edits(source: Source) -> Iterator[tuple[str, str, int, int, int, str, str]]:
+def _edits(source: Source) -> Iterator[Candidate]:
+    """Yield all edits without their numbers, some of them with equal programs."""
     for family in FAMILIES:
         if family in _EXPRESSIONS:
             for site in source.sites:
                 span, where = source.span(site.node), _where(site.node, site.parent)
                 for sub, text in _EXPRESSIONS[family](source, site):
-                    yield family, sub, site.line, *span, text, where
+                    yield Candidate(-1, family, sub, site.line, *span, text, where)
         if family in _STATEMENTS:
             for place in source.places:
                 line, where = place.node.lineno, _where(place.node, place.owner)
                 for sub, start, end, text in _STATEMENTS[family](source, place):
-                    yield family, sub, line, start, end, text, where
+                    yield Candidate(-1, family, sub, line, start, end, text, where)
 
 
 def _where(node: ast.AST, above: ast.AST) -> str:

@@ -49,7 +49,7 @@ _WRAPS = {
 
 
 def argument(source: Source, site: Site) -> Iterator[Change]:
-    """Arguments, items or alternatives in another order, one less, one more."""
+    """Yield arguments, items or alternatives in another order, one less, one more."""
     node = site.node
     if isinstance(node, ast.IfExp):
         test, first, second = map(source.text, (node.test, node.body, node.orelse))
@@ -150,7 +150,7 @@ def _argument_texts(source: Source, node: ast.Call) -> list[str]:
 
 
 def function(source: Source, site: Site) -> Iterator[Change]:
-    """Another function or method of the same sort."""
+    """Yield another function or method of the same sort."""
     node = site.node
     if not isinstance(node, ast.Call):
         return

@@ -41,7 +41,7 @@ OTHER_SIGNS = {
 
 
 def comparison(source: Source, site: Site) -> Iterator[Change]:
-    """Another comparison."""
+    """Yield another comparison."""
     node = site.node
     if not isinstance(node, ast.Compare):
         return
@@ -56,7 +56,7 @@ def comparison(source: Source, site: Site) -> Iterator[Change]:
 
 
 def _other_bounds(site: Site, node: ast.Compare, parts: list[str]) -> Iterator[Change]:
-    """Another comparison with another small number at once: `== 0` for `<= 1`."""
+    """Yield another comparison with another small number: `== 0` for `<= 1`."""
     last = node.comparators[-1]
     if len(node.ops) > 1 or not isinstance(last, ast.Constant) or type(last.value) is not int:
         return
@@ -67,7 +67,7 @@ def _other_bounds(site: Site, node: ast.Compare, parts: list[str]) -> Iterator[C
 
 
 def arithmetic(source: Source, site: Site) -> Iterator[Change]:
-    """Another operator, operands the other way round, or one operand less."""
+    """Yield another operator, operands the other way round, or one operand less."""
     node = site.node
     if not isinstance(node, ast.BinOp):
         return
@@ -98,7 +98,7 @@ def arithmetic(source: Source, site: Site) -> Iterator[Change]:
 
 
 def off_by_one(source: Source, site: Site) -> Iterator[Change]:
-    """One more or one less."""
+    """Yield one more or one less."""
     node = site.node
     if not is_value(site) or isinstance(node, ast.Starred | ast.Slice | ast.Tuple | ast.BoolOp):
         return

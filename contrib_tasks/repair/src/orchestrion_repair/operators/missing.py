@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
+from orchestrion_repair.harness import is_text
 from orchestrion_repair.operators.conditions import conditions_for, may_hold
 from orchestrion_repair.operators.kinds import element, fits, outer
-from orchestrion_repair.operators.source import Place, Site, Source, is_text
+from orchestrion_repair.operators.source import Place, Site, Source
 from orchestrion_repair.operators.statements import SIMPLE, Rewrite, indented, whole
 
 _STEP = "    "

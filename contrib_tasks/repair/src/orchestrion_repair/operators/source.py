@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from attrs import frozen
 
+from orchestrion_repair.harness import is_text
 from orchestrion_repair.operators.kinds import Kinds
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -25,7 +26,7 @@ class Site:
 
     @property
     def line(self) -> int:
-        """The first line of the statement: what tests cover, and what is suspicious."""
+        """Return the first line of the statement: what tests cover, and what is suspicious."""
         return self.statement.lineno
 
 
@@ -175,14 +176,6 @@ def _places(
             yield from _places(getattr(node, name, None) or [], node, inner, inside)
         for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
             yield from _places(part.body, part, inner, inside)
-
-
-def is_text(node: ast.stmt) -> bool:
-    """Return whether a statement is documentation."""
-    match node:
-        case ast.Expr(ast.Constant(str())):
-            return True
-    return False
 
 
 def _own_expressions(node: ast.stmt) -> Iterator[ast.expr]:

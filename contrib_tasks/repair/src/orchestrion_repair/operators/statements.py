@@ -33,7 +33,7 @@ def _is_elif(source: Source, node: ast.stmt) -> bool:
 
 
 def delete(source: Source, place: Place) -> Iterator[Rewrite]:
-    """One statement less, or the condition around some."""
+    """Yield one statement less, or the condition around some."""
     node = place.node
     if place.function is None or not source.own_line(node):
         return
@@ -129,7 +129,7 @@ def _outwards(source: Source, place: Place, text: str) -> Iterator[Rewrite]:
 
 
 def returned(source: Source, place: Place) -> Iterator[Rewrite]:
-    """Another result."""
+    """Yield another result."""
     node = place.node
     if not isinstance(node, ast.Return) or place.function is None:
         return
@@ -165,7 +165,7 @@ def returned(source: Source, place: Place) -> Iterator[Rewrite]:
 
 
 def control(source: Source, place: Place) -> Iterator[Rewrite]:
-    """Another way through: break for continue, if for while, if for elif."""
+    """Yield another way through: break for continue, if for while, if for elif."""
     node = place.node
     start, end = source.span(node)
     match node:
@@ -223,7 +223,7 @@ def _returns(source: Source, place: Place) -> Iterator[str]:
 
 
 def augmented(source: Source, place: Place) -> Iterator[Rewrite]:
-    """Another assignment operator."""
+    """Yield another assignment operator."""
     node = place.node
     start, end = source.span(node)
     if isinstance(node, ast.AugAssign):

@@ -11,7 +11,7 @@ from orchestrion_repair.operators.source import Change, Site, Source, fit, is_va
 
 
 def variable(source: Source, site: Site) -> Iterator[Change]:
-    """Another variable."""
+    """Yield another variable."""
     node = site.node
     if site.function is None:
         return
@@ -68,7 +68,7 @@ def _attributes(source: Source) -> list[str]:
 
 
 def constant(source: Source, site: Site) -> Iterator[Change]:
-    """Another constant, or one in place of a name."""
+    """Yield another constant, or one in place of a name."""
     node, alone = site.node, site.parent is site.statement
     if not is_value(site):
         return
@@ -216,7 +216,7 @@ _UNFIT = ast.Name | ast.Constant | ast.Slice | ast.Starred | ast.GeneratorExp | 
 
 
 def graft(source: Source, site: Site) -> Iterator[Change]:
-    """Another expression of the function in this place."""
+    """Yield another expression of the function in this place."""
     yield from _other_target(source, site)
     if not is_value(site) or isinstance(site.node, ast.GeneratorExp):
         return
@@ -238,7 +238,7 @@ def graft(source: Source, site: Site) -> Iterator[Change]:
 
 
 def _other_target(source: Source, site: Site) -> Iterator[Change]:
-    """Something else that the function sets, in place of what is assigned here."""
+    """Yield something else that the function sets, in place of what is assigned here."""
     stored = isinstance(getattr(site.node, "ctx", None), ast.Store)
     if not stored or not isinstance(site.statement, ast.Assign | ast.AugAssign):
         return
