@@ -117,8 +117,10 @@ def value_of(*said: str) -> float | None:
     session = EngineSession(engine, "0/0", Key(0), Key(1))
     branch = Branch(PROBLEM, episode(*said).trajectory, Step(), Key(2))
     valued = asyncio.run(value.estimate(branch, session, Key(5)))
+    requests = settings.model.requests  # type: ignore[attr-defined]
+    assert all("The work is unfinished" in str(request) for request in requests)
     assert valued.bound == 1
-    assert valued.usage.calls == len(settings.model.requests)  # type: ignore[attr-defined]
+    assert valued.usage.calls == len(requests)
     return valued.value
 
 

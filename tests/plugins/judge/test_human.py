@@ -91,10 +91,13 @@ def test_a_line_that_is_no_score_is_asked_for_again(typing: Any, capsys: Any) ->
     assert score(on_terminal(tries=3), "42").total == 0.8
 
 
-def test_a_question_that_is_skipped_gives_no_reward_and_is_not_asked_again(typing: Any) -> None:
+def test_a_question_that_is_skipped_gives_no_reward_and_is_not_asked_again(
+    typing: Any, capsys: Any
+) -> None:
     path = CallPath(journal=Memory())
     typing("\n")
     assert score(on_terminal(), "42", path=path) is None
+    assert "skipped" in capsys.readouterr().err
     typing("10\n")
     assert score(on_terminal(), "42", path=path) is None
 
@@ -314,6 +317,8 @@ def test_a_run_pauses_for_answers_and_resumes_with_them(tmp_path: Path) -> None:
     assert "3 questions wait for a person" in done.stderr
     listed = orchestrion("judge", "asked", "--json", cwd=tmp_path)
     assert len(json.loads(listed.stdout)["waiting"]) == 3
+    shown = orchestrion("judge", "asked", "--list", cwd=tmp_path)
+    assert shown.stdout.count("How good is this work?") == 3
 
     shown = answers(tmp_path, "no idea\n10\n\n")
     assert shown.count("How good is this work?") == 3
