@@ -243,26 +243,16 @@ def check_fractions(fractions: Mapping[Split, float]) -> None:
 @cache
 def builtin() -> tuple[Challenge, ...]:
     """Return all of them, the easy ones first."""
-    return tuple(challenge for level in LEVELS for challenge in _of(level))
-
-
-def _of(level: Level) -> tuple[Challenge, ...]:
-    path = files("orchestrion_code_review") / "suite" / f"{level}.toml"
-    problems = tomllib.loads(path.read_text("utf-8"))["problem"]
-    return tuple(_challenge(level, row) for row in problems)
-
-
-def _challenge(level: Level, row: Mapping[str, Any]) -> Challenge:
-    return Challenge(
-        id=row["id"],
-        text=" ".join(row["text"].split()),
-        entry_point=row["entry_point"],
-        examples=tuple(map(Test, row["examples"])),
-        tests=tuple(map(Test, row["tests"])),
-        level=level,
-        category=row["category"],
-        solution=row["solution"],
-        wrong=tuple(row["wrong"]),
-        reference=Reference(**row["reference"]),
-        group=row["id"],
-    )
+    challenges: list[Challenge] = []
+    for level in LEVELS:
+        path = files("orchestrion_code_review") / "suite" / f"{level}.toml"
+        for row in tomllib.loads(path.read_text("utf-8"))["problem"]:
+            parsed = {
+                "text": " ".join(row["text"].split()),
+                "examples": tuple(map(Test, row["examples"])),
+                "tests": tuple(map(Test, row["tests"])),
+                "wrong": tuple(row["wrong"]),
+                "reference": Reference(**row["reference"]),
+            }
+            challenges.append(Challenge(**row | parsed, level=level, group=row["id"]))
+    return tuple(challenges)

@@ -1,8 +1,7 @@
 """Composed problems: some steps over a list of numbers, and an end.
 
-Wanted values are what the blocks' functions give one after the other, never what some source
-gives. Equal keys give equal problems; a problem depends on its blocks alone, not on how many
-others were drawn, and its split on its name.
+Equal keys give equal problems; a problem depends on its blocks alone, not on how many others were
+drawn, and its split on its name.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import Any
+
+from attrs import evolve
 
 from orchestrion import Key
-from orchestrion_code_review.blocks import ENDS, STEPS, Block
+from orchestrion_code_review.blocks import ENDS, STEPS, Block, computed
 from orchestrion_code_review.challenge import (
     LEVELS,
     REFERENCES,
     Challenge,
     Level,
-    Reference,
     Test,
     builtin,
 )
@@ -30,7 +29,7 @@ _COMPLEXITY = 5
 
 
 def generate(count: int, key: Key) -> tuple[Challenge, ...]:
-    """So many different problems.
+    """Return so many different problems.
 
     Args:
         count: how many; levels take turns.
@@ -59,14 +58,14 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
     """Return the problem of these blocks; None if too little depends on some block."""
     name = ".".join(block.name for block in blocks)
     inputs = _inputs(Key(0).child("composed", name))
-    wanted = [_run([block.right.does for block in blocks], numbers) for numbers in inputs]
+    right = [block.right for block in blocks]
+    wanted = [computed(right, numbers) for numbers in inputs]
     wrong = []
     for place, block in enumerate(blocks):
-        forms = [item.wrong if i == place else item.right for i, item in enumerate(blocks)]
-        got = [_run([form.does for form in forms], numbers) for numbers in inputs]
-        if got[2:] != wanted[2:]:
-            wrong.append(_source([form.source for form in forms], block=blocks[-1]))
-        elif block.wrong.source != block.right.source and place < len(blocks) - 1:
+        sources = [*right[:place], block.wrong, *right[place + 1 :]]
+        if [computed(sources, numbers) for numbers in inputs[2:]] != wanted[2:]:
+            wrong.append(_source(sources, block=blocks[-1]))
+        elif place < len(blocks) - 1:
             return None  # a mistake there would go unnoticed
     if not wrong or len({repr(item) for item in wanted}) < len(wanted) // 2:
         return None
@@ -75,7 +74,6 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
         for numbers, value in zip(inputs, wanted, strict=True)
     ]
     level = LEVELS[min(len(blocks) - 2, 2)]
-    standard = REFERENCES[level]
     return Challenge(
         id=f"composed/{name}",
         text=_text_of(blocks),
@@ -84,9 +82,9 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
         tests=tuple(tests[2:]),
         level=level,
         category="composed",
-        solution=_source([block.right.source for block in blocks], block=blocks[-1]),
+        solution=_source(right, block=blocks[-1]),
         wrong=tuple(dict.fromkeys(wrong)),
-        reference=Reference(standard.turns, standard.tokens, standard.usd, _COMPLEXITY),
+        reference=evolve(REFERENCES[level], complexity=_COMPLEXITY),
         group=name,
     )
 
@@ -97,13 +95,6 @@ def _inputs(key: Key) -> list[list[int]]:
     lists = [[random.randint(-9, 12) for _ in range(random.randint(3, 9))] for _ in range(TESTS)]
     doubled = [[*numbers, *numbers[:2]] for numbers in lists[8:11]]
     return [*lists[:2], [], [random.randint(1, 9)], *lists[4:8], *doubled, *lists[11:]]
-
-
-def _run(functions: Sequence[Any], numbers: Sequence[int]) -> Any:
-    value: Any = list(numbers)
-    for function in functions:
-        value = function(value)
-    return value
 
 
 def _source(lines: Sequence[str], block: Block) -> str:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from attrs import Factory, evolve, frozen
-from orchestrion_sandbox import Box, CaseOutcome, Limits, Verdict, judge_calls, judge_statements
+from orchestrion_sandbox import (
+    Box,
+    Case,
+    CaseOutcome,
+    Limits,
+    Verdict,
+    judge_calls,
+    judge_statements,
+)
 
 from orchestrion_code_review.challenge import Challenge, Test, constant_share
 from orchestrion_code_review.loading import LoadedSuite
@@ -22,7 +31,6 @@ class Judgement:
         examples: one an example.
         forgeries: what it did that only makes sense to sway the judge.
         constant: the share that a constant answer reaches.
-        outside: the share of tests judged outside; the others were statements, judged apart.
         methods: how many tests were judged by each method.
         backend: the sandbox.
         level: what it holds.
@@ -68,47 +76,44 @@ class Judgement:
         return verdicts | {f"forgery {i + 1}": text for i, text in enumerate(self.forgeries)}
 
 
-async def judge(
-    box: Box,
-    code: str,
-    entry_point: str,
-    tests: Sequence[Test],
-    *,
-    examples: Sequence[Test] = (),
-    prelude: str = "",
-    names: Sequence[str] = (),
-    limits: Limits,
-) -> Judgement:
-    """Run all hidden tests on a program, and the examples, each of which it has to pass as well.
+async def judge(box: Box, code: str, challenge: Challenge, limits: Limits) -> Judgement:
+    """Run all tests of a problem on a program: the hidden ones, and the examples.
 
     Raises:
         SandboxError: the sandbox failed, which says nothing about the program.
     """
-    every = [*tests, *examples]
-    cases = [(i, case) for i, t in enumerate(every) if (case := t.case(entry_point, names))]
-    apart = sorted(set(range(len(every))) - {i for i, _ in cases})
+    entry_point, count = challenge.entry_point, len(challenge.tests)
+    tests = (*challenge.tests, *only_shown(challenge))
+    cases: dict[int, Case] = {}
+    statements: dict[int, str] = {}
+    for i, test in enumerate(tests):
+        case = test.case(entry_point, challenge.names)
+        if case is None:
+            statements[i] = test.statement
+        else:
+            cases[i] = case
     outcomes: dict[int, CaseOutcome] = {}
     verdicts: list[Verdict] = []
     if cases:
-        judge_cases = [case for _, case in cases]
-        verdicts.append(await judge_calls(box, code, entry_point, judge_cases, limits=limits))
-        outcomes |= zip((i for i, _ in cases), verdicts[-1].outcomes, strict=True)
-    if apart:
-        statements = [every[i].statement for i in apart]
+        calls = list(cases.values())
+        verdicts.append(await judge_calls(box, code, entry_point, calls, limits=limits))
+        outcomes |= zip(cases, verdicts[-1].outcomes, strict=True)
+    if statements:
         verdicts.append(
             await judge_statements(
-                box, code, entry_point, statements, prelude=prelude, limits=limits
+                box, code, entry_point, list(statements.values()),
+                prelude=challenge.prelude, limits=limits,
             )
-        )
-        outcomes |= zip(apart, verdicts[-1].outcomes, strict=True)
-    methods: dict[str, int] = {}
+        )  # fmt: skip
+        outcomes |= zip(statements, verdicts[-1].outcomes, strict=True)
+    methods: Counter[str] = Counter()
     for verdict in verdicts:
-        methods[verdict.method] = methods.get(verdict.method, 0) + len(verdict.outcomes)
+        methods[verdict.method] += len(verdict.outcomes)
     return Judgement(
-        outcomes=tuple(outcomes[i] for i in range(len(tests))),
-        examples=tuple(outcomes[i] for i in range(len(tests), len(every))),
+        outcomes=tuple(outcomes[i] for i in range(count)),
+        examples=tuple(outcomes[i] for i in range(count, len(tests))),
         forgeries=tuple(forgery for verdict in verdicts for forgery in verdict.forgeries),
-        constant=constant_share(tests, entry_point, names),
+        constant=constant_share(challenge.tests, entry_point, challenge.names),
         methods=methods,
         backend=verdicts[0].backend if verdicts else "",
         level=min((verdict.level for verdict in verdicts), default=0),
@@ -131,7 +136,7 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
     limits = evolve(limits, wall_seconds=_PATIENCE * limits.wall_seconds)
     known = [challenge for challenge in challenges if challenge.solution]
     judgements = await asyncio.gather(
-        *(judged(box, challenge, challenge.solution, limits) for challenge in known)
+        *(judge(box, challenge.solution, challenge, limits) for challenge in known)
     )
     verdicts = dict(zip((challenge.id for challenge in known), judgements, strict=True))
     kept, left_out = [], []
@@ -144,7 +149,7 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
                 f"{challenge.id}: its solution does not pass: {reason(challenge, verdict)}"
             )
         else:
-            pairs = zip(_only_shown(challenge), verdict.examples, strict=True)
+            pairs = zip(only_shown(challenge), verdict.examples, strict=True)
             wrong = {test: outcome for test, outcome in pairs if not outcome.passed}
             kept.append(
                 evolve(challenge, examples=tuple(e for e in challenge.examples if e not in wrong))
@@ -156,27 +161,18 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
     return LoadedSuite(tuple(kept), tuple(left_out))
 
 
-async def judged(box: Box, challenge: Challenge, code: str, limits: Limits) -> Judgement:
-    """Return a program's verdict by all tests and examples of a problem."""
-    return await judge(
-        box, code, challenge.entry_point, challenge.tests,
-        examples=_only_shown(challenge),
-        prelude=challenge.prelude, names=challenge.names, limits=limits,
-    )  # fmt: skip
-
-
 def reason(challenge: Challenge, judgement: Judgement) -> str:
     """Return what a program failed first."""
     if judgement.forgeries:
         return judgement.forgeries[0]
     outcomes = (*judgement.outcomes, *judgement.examples)
-    pairs = zip((*challenge.tests, *_only_shown(challenge)), outcomes, strict=True)
+    pairs = zip((*challenge.tests, *only_shown(challenge)), outcomes, strict=True)
     test, outcome = next((test, outcome) for test, outcome in pairs if not outcome.passed)
     return _failed(test, outcome)
 
 
-def _only_shown(challenge: Challenge) -> list[Test]:
-    """Examples that are no hidden test as well."""
+def only_shown(challenge: Challenge) -> list[Test]:
+    """Return the examples that are not hidden tests as well."""
     return [example for example in challenge.examples if example not in challenge.tests]
 
 

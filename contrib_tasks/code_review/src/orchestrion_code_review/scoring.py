@@ -59,23 +59,6 @@ class VersionVerdict:
     raw: float = 0.0
 
 
-@frozen
-class ScoreInputs:
-    """All that scores are made of.
-
-    Args:
-        versions: whose each version was, and the verdict on it, in their order; at least one.
-        static: the static measures of the last version by name, each 0 to 1; empty for none.
-        usage: what the episode took.
-        turns: how many there were.
-    """
-
-    versions: Sequence[tuple[str, VersionVerdict]]
-    static: Mapping[str, float]
-    usage: Usage
-    turns: int
-
-
 def corrected(share: float, constant: float) -> float:
     """Return a share of tests, less what a function that always gives the same would reach."""
     return max(0.0, (share - constant) / (1 - constant)) if constant < 1 else share
@@ -91,19 +74,35 @@ def efficiency(turns: int, usage: Usage, reference: Reference) -> float:
     return sum(1.0 if used <= limit else limit / used for used, limit in pairs) / len(pairs)
 
 
-def scores(measured: ScoreInputs, weights: Weights, reference: Reference) -> Scores:
-    """Return the scores, as `Scores.value` (the score over 10) and its parts."""
-    writer, first = measured.versions[0]
-    verdicts = [verdict for _, verdict in measured.versions]
+def scores(
+    versions: Sequence[tuple[str, VersionVerdict]],
+    static: Mapping[str, float],
+    usage: Usage,
+    turns: int,
+    weights: Weights,
+    reference: Reference,
+) -> Scores:
+    """Return the scores, as `Scores.value` (the score over 10) and its parts.
+
+    Args:
+        versions: whose each version was, and the verdict on it, in their order; at least one.
+        static: the static measures of the last version by name, each 0 to 1; empty for none.
+        usage: what the episode took.
+        turns: how many there were.
+        weights: of the parts.
+        reference: what the problem should take.
+    """
+    writer, first = versions[0]
+    verdicts = [verdict for _, verdict in versions]
     final, best = verdicts[-1], max(verdict.share for verdict in verdicts)
-    own = takewhile(lambda version: version[0] == writer, measured.versions)
+    own = takewhile(lambda version: version[0] == writer, versions)
     alone = max(verdict.share for _, verdict in own)
-    tidy = sum(measured.static.values()) / len(measured.static) if measured.static else 1.0
+    tidy = sum(static.values()) / len(static) if static else 1.0
     quality = 10 * (1 - weights.static) * final.share
     if final.passed:
         quality += 10 * weights.static * tidy
     teamwork = quality * (final.share / best if best else 1.0)
-    thrift = 10 * final.share * efficiency(measured.turns, measured.usage, reference)
+    thrift = 10 * final.share * efficiency(turns, usage, reference)
     total = weights.quality + weights.collaboration + weights.efficiency
     points = weights.quality * quality + weights.collaboration * teamwork
     whole = (points + weights.efficiency * thrift) / total if total else 0.0
@@ -117,6 +116,6 @@ def scores(measured: ScoreInputs, weights: Weights, reference: Reference) -> Sco
         "efficiency": thrift,
         "tests": final.raw,
         "first_tests": first.raw,
-        **{f"static_{name}": share for name, share in measured.static.items()},
+        **{f"static_{name}": share for name, share in static.items()},
     }
     return Scores(whole / 10, final.passed, parts)

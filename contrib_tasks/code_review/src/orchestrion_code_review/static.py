@@ -37,29 +37,36 @@ _HALVING = 10  # so many findings halve the measure
 _MODULES: Mapping[Measure, str] = {"ruff": "ruff", "complexity": "radon", "types": "mypy"}
 
 
-class StaticTools:
-    """The tools, with a folder of their own for caches. Open it with `with`."""
+@contextmanager
+def opened_tools(measures: Sequence[Measure]) -> Iterator[StaticTools]:
+    """Yield the tools of these measures, with a folder of their own for caches.
 
-    def __init__(self, measures: Sequence[Measure]) -> None:
-        missing = [
-            _MODULES[measure] for measure in measures if find_spec(_MODULES[measure]) is None
-        ]
-        if missing:
-            raise UsageError(
-                f"the measure by {missing[0]} needs {missing[0]}, which is not installed here; "
-                "install it, or leave the measure out of `measures`"
-            )
-        self._measures = tuple(measures)
+    Raises:
+        UsageError: a tool is not installed.
+    """
+    tools = [_MODULES[measure] for measure in measures]
+    missing = next((tool for tool in tools if find_spec(tool) is None), None)
+    if missing is not None:
+        raise UsageError(
+            f"the measure by {missing} needs {missing}, which is not installed here; "
+            "install it, or leave the measure out of `measures`"
+        )
+    with tempfile.TemporaryDirectory(prefix="orchestrion-static-") as folder:
+        yield StaticTools(measures, Path(folder))
+
+
+class StaticTools:
+    """Static tools that measure programs.
+
+    Args:
+        measures: what to measure.
+        folder: for the program that mypy reads, and mypy's cache.
+    """
+
+    def __init__(self, measures: Sequence[Measure], folder: Path) -> None:
+        self._measures, self._folder = tuple(measures), folder
         self._some = asyncio.Semaphore(2)
         self._one = asyncio.Lock()  # mypy's cache has one entry for every program's module
-        self._folder: Path | None = None
-
-    @contextmanager
-    def opened(self) -> Iterator[StaticTools]:
-        """With a place for mypy's cache."""
-        with tempfile.TemporaryDirectory(prefix="orchestrion-static-") as folder:
-            self._folder = Path(folder)
-            yield self
 
     async def measure(self, code: str, complexity: int) -> dict[str, float]:
         """Return every measure of a program, from 0 to 1.
@@ -71,8 +78,8 @@ class StaticTools:
         try:
             tree = ast.parse(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return dict.fromkeys(self._measures, 0.0)
-        if _hides(tree):
+            tree = None
+        if tree is None or _hides(tree):
             return dict.fromkeys(self._measures, 0.0)
         work = {
             "ruff": lambda: self._ruff(code),
@@ -103,8 +110,6 @@ class StaticTools:
         return min(1.0, max(reference, 1) / worst)
 
     async def _types(self, code: str, tree: ast.Module) -> float:
-        if self._folder is None:
-            raise RuntimeError("open the tools before measuring types")
         if not _says_types(tree):
             return 0.0
         async with self._one:

@@ -12,6 +12,7 @@ Reports are believed only for what is shown next; scores are the verifier's.
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -190,17 +191,14 @@ def _typed(code: str) -> float:
 
 def _visible(test: Test, entry_point: str) -> dict[str, JSON]:
     case = test.case(entry_point)
-    if case is None or case.raises or case.named or not _is_json((list(case.args), case.wanted)):
+    if case is None or case.raises or case.named or not _is_json([list(case.args), case.wanted]):
         return {"assert": test.statement}
     return {"call": list(case.args), "want": case.wanted}
 
 
-def _is_json(value: Any, deep: bool = False) -> bool:
+def _is_json(value: Any) -> bool:
     """Return whether a value is the same after a way through JSON."""
-    if isinstance(value, tuple) and not deep:
-        return all(_is_json(item, True) for item in value)
-    if isinstance(value, list):
-        return all(_is_json(item, True) for item in value)
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and _is_json(v, True) for k, v in value.items())
-    return value is None or isinstance(value, str | bool | int | float)
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False
