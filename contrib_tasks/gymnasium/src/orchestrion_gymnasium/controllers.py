@@ -169,7 +169,7 @@ class _Opened(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        from orchestrion_gymnasium.spaces import plain
+        from orchestrion_gymnasium.spaces import plain  # brings NumPy and Gymnasium
 
         action = plain(self.function(seen_by(view)["observation"]))
         return Output(json.dumps(action), {"action": action}, Usage(cost=self.cost))

@@ -7,25 +7,19 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from attrs import Attribute, field, frozen
-from msgspec.structs import replace
 
 from orchestrion import (
-    Calls,
     Key,
     Meta,
     Problem,
-    Scores,
     Split,
     Task,
-    Trajectory,
     Turn,
     UsageError,
     no_calls,
 )
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-
-
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
@@ -69,7 +63,7 @@ def seed_of(seed: int, split: Split, number: int) -> int:
     return number_drawn * len(SPLITS) + SPLITS.index(split)
 
 
-class Seeds(Task):
+class Seeds:
     """The settings of a task whose problems are seeds.
 
     Attributes:
@@ -81,23 +75,6 @@ class Seeds(Task):
     environment: str
     episodes: Counts
     seed: int
-
-    ceiling = no_calls
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the problems of a split."""
-        count: int = getattr(self.episodes, split)
-        return [self.problem(f"{split}-{n}", seed_of(self.seed, split, n)) for n in range(count)]
-
-    def problem(self, name: str, seed: int, text: str = "") -> Problem:
-        """Return the problem of a seed, which agents do not see: it tells what will happen."""
-        return Problem(name, text or self.environment, hidden={"seed": seed})
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Raise UsageError: only an opened task has environments."""
-        raise UsageError(f"open the task of {self.environment!r} before asking it for a verdict")
 
 
 class OpenedSeeds(Task):
@@ -117,9 +94,15 @@ class OpenedSeeds(Task):
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split."""
         if split not in self._problems:
-            problems = self._seeds.problems(split)
-            self._problems[split] = [replace(problem, text=self._text) for problem in problems]
+            self._problems[split] = [
+                self._problem(f"{split}-{n}", seed_of(self._seeds.seed, split, n))
+                for n in range(getattr(self._seeds.episodes, split))
+            ]
         return self._problems[split]
+
+    def _problem(self, name: str, seed: int) -> Problem:
+        """Return the problem of a seed, which agents do not see: it tells what will happen."""
+        return Problem(name, self._text, hidden={"seed": seed})
 
     def problem_from(self, text: str) -> Problem:
         """Return the problem of a seed that a person names.
@@ -129,7 +112,7 @@ class OpenedSeeds(Task):
         """
         if not text.strip().isdecimal():
             raise UsageError(f"the input of this task is a seed such as 17; got {text!r:.80}")
-        return self._seeds.problem("input", int(text), self._text)
+        return self._problem("input", int(text))
 
 
 def action_of(turn: Turn) -> Any:

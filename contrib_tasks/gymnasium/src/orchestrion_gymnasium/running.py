@@ -67,18 +67,20 @@ class RunningGymnasium(OpenedSeeds):
         self.features = Features(probe.observation_space, where)
         self.space = probe.action_space
         self.actions = described(self.space)
-        self.horizon = None if probe.spec is None else probe.spec.max_episode_steps
-        threshold = None if probe.spec is None else probe.spec.reward_threshold
-        returns = settings.returns
-        own = returns.best if threshold is None else min(threshold, returns.best)
-        self.solved = own if returns.solved is None else returns.solved
+        returns, spec = settings.returns, probe.spec
+        self.horizon = None if spec is None else spec.max_episode_steps
+        self.solved = returns.best if returns.solved is None else returns.solved
+        if returns.solved is None and spec is not None and spec.reward_threshold is not None:
+            self.solved = min(spec.reward_threshold, returns.best)
         super().__init__(
             settings,
             f"Act in the environment {settings.environment} until the episode ends. Answer with an "
             f"action alone, as JSON: {in_words(self.space)}.",
         )
         probe.close()
-        self._live: Live[Moment, gymnasium.Env[Any, Any]] = Live(self._replayed, _close)
+        self._live: Live[Moment, gymnasium.Env[Any, Any]] = Live(
+            self._replayed, lambda environment: environment.close()
+        )
 
     def _make(self, where: str) -> gymnasium.Env[Any, Any]:
         settings = self.settings
@@ -103,7 +105,8 @@ class RunningGymnasium(OpenedSeeds):
 
     def start(self, problem: Problem, key: Key) -> Step:
         """Return the environment after its reset with the problem's seed."""
-        moment, environment = self._reset(_seed(problem))
+        hidden: Any = problem.hidden
+        moment, environment = self._reset(int(hidden["seed"]))
         self._live.keep(moment, environment)
         return self._step(moment)
 
@@ -184,12 +187,3 @@ class RunningGymnasium(OpenedSeeds):
         }
         observation = Observation(text, data, moment.features)
         return Step(moment, observation, moment.over)
-
-
-def _seed(problem: Problem) -> int:
-    hidden: Any = problem.hidden
-    return int(hidden["seed"])
-
-
-def _close(environment: gymnasium.Env[Any, Any]) -> None:
-    environment.close()

@@ -8,12 +8,7 @@ from typing import Annotated, Any
 
 from attrs import field, frozen
 
-from orchestrion import (
-    Meta,
-    OpenContext,
-    Task,
-    UsageError,
-)
+from orchestrion import Meta, OpenContext, Task, UsageError
 from orchestrion_gymnasium.outcome import Counts, Returns, Seeds
 
 

@@ -46,7 +46,7 @@ class Moment:
         chosen: the actions of this round so far, by player.
         acting: the players of this turn or round.
         seen: what each of them observes, as JSON.
-        allowed: the actions that each of them may choose from, where the game says it.
+        allowed: the actions that each of them may choose from; None if the game does not say.
         features: of what each of them observes.
         totals: the rewards of each player.
         ends: how each player's game ended: terminated, truncated.
@@ -57,7 +57,7 @@ class Moment:
     chosen: Mapping[str, JSON] = field(factory=dict)
     acting: tuple[str, ...] = ()
     seen: Mapping[str, JSON] = field(factory=dict)
-    allowed: Mapping[str, tuple[int, ...]] = field(factory=dict)
+    allowed: Mapping[str, tuple[int, ...] | None] = field(factory=dict)
     features: Mapping[str, tuple[float, ...]] = field(factory=dict)
     totals: Mapping[str, float] = field(factory=dict)
     ends: Mapping[str, tuple[bool, bool]] = field(factory=dict)
@@ -166,15 +166,21 @@ class RunningPettingZoo(OpenedSeeds):
             moment,
             acting=playing.acting,
             seen={player: plain(playing.seen[player]) for player in playing.acting},
-            allowed={
-                player: _allowed(playing, player, self.spaces[player].start)
-                for player in playing.acting
-                if self.actions[player]["kind"] == "discrete" and _mask(playing, player) is not None
-            },
+            allowed={player: self._allowed(playing, player) for player in playing.acting},
             features={p: self._features[p](playing.seen[p]) for p in playing.acting},
             totals=dict(playing.totals),
             ends=dict(playing.ends),
         )
+
+    def _allowed(self, playing: Game, player: str) -> tuple[int, ...] | None:
+        """Return the actions that a game's mask allows; None if there is no mask."""
+        seen = playing.seen[player]
+        told = isinstance(seen, Mapping) and "action_mask" in seen
+        mask = (seen if told else playing.info[player]).get("action_mask")
+        if mask is None or self.actions[player]["kind"] != "discrete":
+            return None
+        first = int(self.spaces[player].start)
+        return tuple(n for n, allowed in enumerate(mask, first) if allowed)
 
     def _replayed(self, moment: Moment) -> Game:
         """Return a fresh game in which all moves up to a moment were played again.
@@ -200,25 +206,27 @@ class RunningPettingZoo(OpenedSeeds):
         In a round, players are asked one after the other, and each is shown what it observes alone:
         what others observe is theirs.
         """
-        waiting = moment.waiting[:1]
+        lines: list[str] = []
         players: dict[str, JSON] = {}
-        for player in waiting:
+        free: tuple[str, ...] = ()
+        for player in moment.waiting[:1]:
+            seen, allowed, free = moment.seen[player], moment.allowed[player], self.agents[player]
             players[player] = {
-                "observation": moment.seen[player],
-                "allowed": moment.allowed.get(player),
+                "observation": seen,
+                "allowed": allowed,
                 "actions": self.actions[player],
-                "agents": self.agents[player],
+                "agents": free,
             }
-        lines = [f"{player} observes: {json.dumps(moment.seen[player])}" for player in waiting]
-        lines += [f"{p} may choose: {list(a)}" for p, a in moment.allowed.items() if p in waiting]
-        lines += [f"rewards so far: {json.dumps(moment.totals)}"]
-        free = {name for player in waiting for name in self.agents[player]}
+            lines.append(f"{player} observes: {json.dumps(seen)}")
+            if allowed is not None:
+                lines.append(f"{player} may choose: {list(allowed)}")
+        lines.append(f"rewards so far: {json.dumps(moment.totals)}")
         everybody = {name for names in self.agents.values() for name in names}
         observation = Observation(
             "\n".join(lines) + note,
             {"players": players, "rewards": moment.totals, "ends": moment.ends},
             self._numbers(moment),
-            frozenset(everybody - free),
+            frozenset(everybody.difference(free)),
         )
         return Step(moment, observation, not moment.acting)
 
@@ -234,20 +242,6 @@ class RunningPettingZoo(OpenedSeeds):
 
 def _names(agents: str | list[str]) -> tuple[str, ...]:
     return (agents,) if isinstance(agents, str) else tuple(agents)
-
-
-def _mask(playing: Game, player: str) -> Any:
-    """Return which actions a player may choose, from where games say it; None if nowhere."""
-    seen, info = playing.seen[player], playing.info[player]
-    if isinstance(seen, Mapping) and "action_mask" in seen:
-        return seen["action_mask"]
-    return info.get("action_mask")
-
-
-def _allowed(playing: Game, player: str, first: int) -> tuple[int, ...]:
-    """Return the actions that a mask allows; `first` is the smallest action."""
-    mask = _mask(playing, player)
-    return tuple(int(n) for n, allowed in enumerate(mask, int(first)) if allowed)
 
 
 def _close(playing: Game) -> None:

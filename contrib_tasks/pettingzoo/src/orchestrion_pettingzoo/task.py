@@ -9,13 +9,7 @@ from typing import Any, Literal
 from attrs import field, frozen
 from orchestrion_gymnasium import Counts, Returns, Seeds
 
-from orchestrion import (
-    OpenContext,
-    Task,
-    UsageError,
-    did_you_mean,
-    refuse_idle,
-)
+from orchestrion import OpenContext, Task, UsageError, did_you_mean, refuse_idle
 
 
 @frozen
