@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from attrs import field, frozen
 
-from orchestrion import (
-    Calls,
-    Meta,
-    Model,
-    OpenContext,
-    Problem,
-    Scores,
-    Split,
-    SplitShares,
-    Task,
-    Trajectory,
-    UsageError,
-)
+from orchestrion import Meta, Model, OpenContext, SplitShares, Task
 
 
 @frozen
-class Inspect(Task):
+class Inspect:
     """An evaluation of Inspect: its samples are the problems, its scorers judge the team's answer.
 
     The evaluation's own solver writes the question, and reads the answer where it does (as
@@ -62,13 +50,3 @@ class Inspect(Task):
         from orchestrion_inspect.running import RunningInspect
 
         yield await RunningInspect.loaded(self, ctx.path)
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Raise UsageError: only an opened task has loaded its samples."""
-        raise UsageError("open the task `inspect` before asking it for problems")
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Raise UsageError: only an opened task has scorers."""
-        raise UsageError("open the task `inspect` before asking it for a verdict")

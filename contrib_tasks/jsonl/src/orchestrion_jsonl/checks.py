@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -173,7 +172,7 @@ def own(path: str) -> Check:
 
     def call(answer: str, expected: Any, row: Mapping[str, Any]) -> float:
         value = function(answer, expected, row)
-        if isinstance(value, bool | int | float) and 0 <= value <= 1 and not math.isnan(value):
+        if isinstance(value, bool | int | float) and 0 <= value <= 1:
             return float(value)
         raise RunError(f"check: {path} returned {value!r}; return True, False, or 0 to 1")
 

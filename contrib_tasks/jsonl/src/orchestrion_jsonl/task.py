@@ -52,7 +52,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 @frozen
-class Jsonl(Task):
+class Jsonl:
     """Questions from a file, each with an answer that a check compares.
 
     Judged is the last completed turn, or that of `solver`, whatever any agent claims. The row's
@@ -115,10 +115,9 @@ class Jsonl(Task):
     def __attrs_post_init__(self) -> None:
         if (self.file is None) == (not self.rows):
             raise ValueError("give either `file` or `rows`")
-        question = [self.question] if isinstance(self.question, str) else self.question
-        if not question:
+        if not self.questions:
             raise ValueError("question: name at least one column")
-        if self.answer in {*question, *self.show, self.category, self.id}:
+        if self.answer in {*self.questions, *self.show, self.category, self.id}:
             raise ValueError(
                 f"answer: the column {self.answer!r} is also one that agents see; name another"
             )
@@ -126,12 +125,15 @@ class Jsonl(Task):
             raise ValueError("`check: judge` and `judge: {use: llm-judge, ...}` need each other")
         if self.splits is not None:
             refuse_idle(self, ("split",), "with `splits`")
-        if self.check in WITH_TOLERANCE:
-            refuse_idle(self, ("ignore_case",), f"with `check: {self.check}`")
-        else:
-            refuse_idle(self, ("tolerance",), f"with `check: {self.check}`")
-            if self.check not in NAMES:
-                refuse_idle(self, ("ignore_case",), f"with `check: {self.check}`")
+        idle = [] if self.check in WITH_TOLERANCE else ["tolerance"]
+        if self.check in WITH_TOLERANCE or self.check not in NAMES:
+            idle.append("ignore_case")
+        refuse_idle(self, idle, f"with `check: {self.check}`")
+
+    @property
+    def questions(self) -> list[str]:
+        """The columns with the question."""
+        return [self.question] if isinstance(self.question, str) else self.question
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
@@ -152,12 +154,6 @@ class Jsonl(Task):
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split, for those who only count them."""
         return divided(self)[split]
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Raise UsageError: only an opened task compares answers."""
-        raise UsageError("open the task `jsonl` before asking it for a verdict")
 
 
 class RunningJsonl(Task):
@@ -187,10 +183,9 @@ class RunningJsonl(Task):
         hidden = problem.hidden
         if answer is None or not isinstance(hidden, dict) or "expected" not in hidden:
             return Scores(0.0)
-        data = problem.data if isinstance(problem.data, dict) else {}
-        row = {**hidden["row"], **data, "question": problem.text}
         if self.check is None:
             return await self._judge_scores(problem, hidden["expected"], answer, calls)
+        row = {**hidden["row"], **(problem.data or {}), "question": problem.text}
         value = self.check(answer, hidden["expected"], row)
         return Scores(value, value == 1.0)
 
@@ -219,8 +214,8 @@ class RunningJsonl(Task):
         """Return the most that a verdict takes: nothing without a judge."""
         if self.settings.judge is None:
             return Usage()
-        problems = [problem for split in SPLITS for problem in self._problems[split]]
-        longest = max(len(_reference(_hidden(problem)).encode()) for problem in problems)
+        hidden: list[Any] = [p.hidden for problems in self._problems.values() for p in problems]
+        longest = max(len(_reference(row["expected"]).encode()) for row in hidden)
         return ceiling_of(self.settings.judge, tokens + longest)
 
     def _answer(self, trajectory: Trajectory) -> str | None:
@@ -239,12 +234,6 @@ class RunningJsonl(Task):
             return None
         match = matches[-1].group(1 if self._extract.groups else 0)
         return None if match is None else match.strip()
-
-
-def _hidden(problem: Problem) -> Any:
-    """Return what a row expects."""
-    hidden: Any = problem.hidden
-    return hidden["expected"]
 
 
 def _reference(expected: Any) -> str:
@@ -290,8 +279,7 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
 
 def _check_columns(settings: Jsonl, place: str, row: Row) -> None:
     """Refuse columns that the first row lacks: all at once, since every row would lack them."""
-    question = [settings.question] if isinstance(settings.question, str) else settings.question
-    named = [("question", column) for column in question]
+    named = [("question", column) for column in settings.questions]
     named += [("show", column) for column in settings.show]
     for name in ("answer", "category", "id", "splits"):
         if (column := getattr(settings, name)) is not None:
@@ -325,10 +313,9 @@ def _problem(settings: Jsonl, row: Row, number: int) -> tuple[Split | None, Prob
         named = _text(row, settings.splits)
         if named not in SPLITS:
             raise ValueError(f"column {settings.splits!r}: {named!r}; want {', '.join(SPLITS)}")
-        split = next(known for known in SPLITS if known == named)
+        split = named
     data = {column: _value(row, column) for column in settings.show} or None
-    public = {settings.question} if isinstance(settings.question, str) else {*settings.question}
-    public |= {column for column in (settings.category, settings.id) if column} | {*settings.show}
+    public = {*settings.questions, *settings.show, settings.category, settings.id}
     rest = {column: value for column, value in row.items() if column not in public}
     hidden = {"expected": expected, "row": rest}
     return split, Problem(name, question, data=data, category=category, hidden=hidden)
