@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Annotated
 
 from attrs import frozen
-from orchestrion_code_review import Challenge, challenge_in, challenge_of, versions_of
+from orchestrion_code_review import Challenge, Version, challenge_in, challenge_of, versions_of
 
 from orchestrion import Agent, Calls, Key, Meta, Output, Problem, Usage, View
 
@@ -43,21 +43,6 @@ class Script:
         return _core(code) == _core(self.right)
 
 
-@frozen
-class LatestVersion:
-    """The latest version, as an agent sees it.
-
-    Args:
-        code: the program.
-        on: its digest, for reports about it.
-        defect: whether a review of it says that it has a defect.
-    """
-
-    code: str
-    on: str
-    defect: bool
-
-
 def script_of(problem: Problem) -> Script:
     """Return the script for a problem.
 
@@ -79,21 +64,20 @@ def script_in(text: str) -> Script | None:
     return Script.of(challenge) if challenge is not None else None
 
 
-def latest(view: View) -> LatestVersion | None:
-    """Return the latest version that an agent may read; None if there is none."""
+def latest(view: View) -> tuple[Version, bool] | None:
+    """Return the latest version that an agent may read, and whether a review says it has a defect.
+
+    None if there is no version.
+    """
     versions = versions_of(view.turns)
     if not versions:
         return None
-    version = versions[-1]
-    reports = [turn.output.data for turn in view.turns]
-    defect = any(
-        isinstance(report, dict)
-        and report.get("tool") == "review"
-        and report.get("on") == version.digest
-        and report.get("defect") is True
-        for report in reports
-    )
-    return LatestVersion(version.code, version.digest, defect)
+    latest_version, defect = versions[-1], False
+    for turn in view.turns:
+        match turn.output.data:
+            case {"tool": "review", "on": on, "defect": True} if on == latest_version.digest:
+                defect = True
+    return latest_version, defect
 
 
 def said(view: View, text: str, data: dict[str, object], cost: float) -> Output:
@@ -171,7 +155,7 @@ class PlayWriter(Agent):
     ceiling = played
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """One attempt."""
+        """Return one attempt."""
         script = script_of(view.problem)
         right, which, neat = key.uniforms(3)
         code = script.right
@@ -199,14 +183,17 @@ class PlayReviewer(Agent):
     ceiling = played
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """One look at the latest version."""
-        script, seen = script_of(view.problem), latest(view)
-        if seen is None:
+        """Return a review of the latest version."""
+        script, newest = script_of(view.problem), latest(view)
+        if newest is None:
             return said(view, "There is nothing to review yet.", {"tool": "review"}, self.cost)
-        chance = self.false_alarm if script.is_right(seen.code) else self.skill
+        version, _ = newest
+        chance = self.false_alarm if script.is_right(version.code) else self.skill
         defect = key.uniform() < chance
         text = "I see a defect: it is not right for all inputs." if defect else "I see no defect."
-        return said(view, text, {"tool": "review", "on": seen.on, "defect": defect}, self.cost)
+        return said(
+            view, text, {"tool": "review", "on": version.digest, "defect": defect}, self.cost
+        )
 
 
 @frozen
@@ -230,15 +217,16 @@ class PlayRefactorer(Agent):
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Return a new version, if there is one to begin with."""
-        script, seen = script_of(view.problem), latest(view)
-        if seen is None:
+        script, newest = script_of(view.problem), latest(view)
+        if newest is None:
             return said(view, "There is nothing to refactor yet.", {}, self.cost)
+        version, defect = newest
         chance, which = key.uniforms(2)
-        if script.is_right(seen.code):
-            breaks = seen.defect and chance < self.slip
+        if script.is_right(version.code):
+            breaks = defect and chance < self.slip
             code = script.wrong[int(which * len(script.wrong))] if breaks else script.right
-        elif chance < (self.skill if seen.defect else self.unaided):
+        elif chance < (self.skill if defect else self.unaided):
             code = script.right
         else:
-            code = seen.code
+            code = version.code
         return said(view, f"```python\n{code}```\n", {"code": code}, self.cost)

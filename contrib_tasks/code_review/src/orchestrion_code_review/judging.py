@@ -134,14 +134,14 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
     """
     # All of them run at once, so that wall time says more of the machine than of a solution.
     limits = evolve(limits, wall_seconds=_PATIENCE * limits.wall_seconds)
-    known = [challenge for challenge in challenges if challenge.solution]
-    judgements = await asyncio.gather(
-        *(judge(box, challenge.solution, challenge, limits) for challenge in known)
-    )
-    verdicts = dict(zip((challenge.id for challenge in known), judgements, strict=True))
+
+    async def own(challenge: Challenge) -> Judgement | None:
+        solution = challenge.solution
+        return await judge(box, solution, challenge, limits) if solution else None
+
+    judgements = await asyncio.gather(*map(own, challenges))
     kept, left_out = [], []
-    for challenge in challenges:
-        verdict = verdicts.get(challenge.id)
+    for challenge, verdict in zip(challenges, judgements, strict=True):
         if verdict is None:
             kept.append(challenge)
         elif verdict.forgeries or not all(outcome.passed for outcome in verdict.outcomes):
@@ -151,9 +151,8 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
         else:
             pairs = zip(only_shown(challenge), verdict.examples, strict=True)
             wrong = {test: outcome for test, outcome in pairs if not outcome.passed}
-            kept.append(
-                evolve(challenge, examples=tuple(e for e in challenge.examples if e not in wrong))
-            )
+            right = tuple(test for test in challenge.examples if test not in wrong)
+            kept.append(evolve(challenge, examples=right))
             left_out += [
                 f"{challenge.id}: its solution does not give the example {_failed(test, outcome)}"
                 for test, outcome in wrong.items()

@@ -98,14 +98,20 @@ def advanced(work: Work, turn: Turn) -> Work:
         work = _replaced(work, turn, code)
     if work.state is None:
         return work
-    return _reviewed(evolve(work, state=after(work.state, turn)), turn)
+    state = after(work.state, turn)
+    match turn.output.data:
+        case {"tool": "review", "on": on, "defect": bool(defect)} if on == digest_of(state.code):
+            return evolve(work, state=state, defect=defect)
+    return evolve(work, state=state)
 
 
 def _replaced(work: Work, turn: Turn, code: str) -> Work:
-    """Another version. An agent that says how its examples went is believed for now."""
-    old = work.state
-    brought = old is not None and _brings(turn, code)
-    state = old if brought else RepairState(work.target, code, skills=work.skills)
+    """Return the work with another version."""
+    state, data = work.state, turn.output.data
+    # Code in the data is taken over by the repair state itself, which believes what an agent says
+    # of its examples.
+    if state is None or not isinstance(data, Mapping) or data.get("code") != code:
+        state = RepairState(work.target, code, skills=work.skills)
     return evolve(
         work,
         state=state,
@@ -115,21 +121,6 @@ def _replaced(work: Work, turn: Turn, code: str) -> Work:
         defect=None,
         reviewed=work.reviewed or work.defect is not None,
     )
-
-
-def _brings(turn: Turn, code: str) -> bool:
-    """Return whether the turn has the code as data, which the repair state takes over by itself."""
-    data = turn.output.data
-    return isinstance(data, Mapping) and data.get("code") == code
-
-
-def _reviewed(work: Work, turn: Turn) -> Work:
-    data = turn.output.data
-    if work.state is None or not isinstance(data, Mapping) or data.get("tool") != "review":
-        return work
-    if data.get("on") != digest_of(work.state.code) or not isinstance(data.get("defect"), bool):
-        return work
-    return evolve(work, defect=data["defect"])
 
 
 # ---------------------------------------------------------------- what is shown

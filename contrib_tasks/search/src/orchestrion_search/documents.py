@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -110,15 +110,12 @@ def documents_of(turn: Turn) -> tuple[Document, ...]:
     rows = data.get("documents") if isinstance(data, Mapping) else None
     if turn.status != "completed" or not isinstance(rows, (list, tuple)):
         return ()
-    fields = [
-        (row.get("title"), row.get("text")) if isinstance(row, Mapping) else (None, None)
-        for row in rows
-    ]
-    return tuple(
-        Document(title, text)
-        for title, text in fields
-        if isinstance(title, str) and isinstance(text, str)
-    )
+    documents = []
+    for row in rows:
+        match row:
+            case {"title": str(title), "text": str(text)}:
+                documents.append(Document(title, text))
+    return tuple(documents)
 
 
 def _text(row: dict[str, object], name: str) -> str:
@@ -138,8 +135,3 @@ def read_text(path: Path) -> str:
         return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
-
-
-def without_doubles(documents: Iterable[Document]) -> tuple[Document, ...]:
-    """Return each document once, where it came first."""
-    return tuple(dict.fromkeys(documents))

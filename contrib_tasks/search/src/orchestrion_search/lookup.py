@@ -123,12 +123,8 @@ def _questions(
 ) -> Mapping[Split, tuple[Problem, ...]]:
     made: dict[Split, tuple[Problem, ...]] = {}
     seen: set[tuple[str, str]] = set()
-    sizes: tuple[tuple[Split, int], ...] = (
-        ("train", train),
-        ("validation", validation),
-        ("test", test),
-    )
-    for split, size in sizes:
+    sizes: dict[Split, int] = {"train": train, "validation": validation, "test": test}
+    for split, size in sizes.items():
         problems: list[Problem] = []
         n = 0
         while len(problems) < size:

@@ -18,7 +18,7 @@ from typing import Any
 from attrs import frozen
 
 from orchestrion import Problem, UsageError
-from orchestrion_search.documents import Document, read_text, without_doubles
+from orchestrion_search.documents import Document, read_text
 
 SHOWN = 10
 """How many mistakes an error lists."""
@@ -55,7 +55,7 @@ def load(path: Path) -> Questions:
         raise UsageError("\n  ".join([f"{path}: {len(wrong)} wrong", *wrong[:SHOWN]]) + more)
     if not problems:
         raise UsageError(f"{path}: no question in it")
-    return Questions(tuple(problems.values()), without_doubles(documents))
+    return Questions(tuple(problems.values()), tuple(dict.fromkeys(documents)))
 
 
 def _rows(path: Path, wrong: list[str]) -> Iterator[tuple[str, str, Any]]:

@@ -38,7 +38,6 @@ from orchestrion_search.documents import (
     Index,
     documents_of,
     read_corpus,
-    without_doubles,
 )
 from orchestrion_search.questions import load
 from orchestrion_search.world import World, generate
@@ -156,7 +155,7 @@ class Search:
         more = read_corpus(self.corpus) if self.corpus is not None else ()
         if not isinstance(self.source, Path):
             made, documents = generate(self.generated)
-            return made, without_doubles([*documents, *more])
+            return made, tuple(dict.fromkeys([*documents, *more]))
         loaded = load(self.source)
         own = load(self.test) if self.test is not None else None
         tested = {problem.text for problem in own.problems} if own is not None else set()
@@ -175,7 +174,7 @@ class Search:
             split: tuple(replace(problem, id=f"{split}/{problem.id}") for problem in problems)
             for split, problems in splits.items()
         }
-        return divided, without_doubles(all_documents)
+        return divided, tuple(dict.fromkeys(all_documents))
 
 
 @frozen

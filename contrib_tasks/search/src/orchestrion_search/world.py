@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from string import ascii_lowercase
 from typing import Annotated, Literal
 
 from attrs import frozen
@@ -36,7 +37,6 @@ SIGNS = {relation[0]: relation for relation in RELATIONS}
 """A relation's letter in codes."""
 
 _ONSETS, _VOWELS = "b d f g k l m n p r s t v z br dr kl st tr".split(), "a e i o u".split()
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _ASKED = re.compile(r"Who is ((?:the \w+ of )+)([A-Z]\w* [A-Z]\w*)\?")
 _FACT = re.compile(r"The (\w+) of ([A-Z]\w* [A-Z]\w*) is ([A-Z]\w* [A-Z]\w*)\.")
 TRIES = 40
@@ -110,7 +110,7 @@ def generate(settings: World) -> tuple[dict[Split, tuple[Problem, ...]], tuple[D
 
 def _names(settings: World, draw: random.Random) -> list[str]:
     if settings.form == "codes":
-        codes = ["".join(letters) for letters in product(_LETTERS, repeat=2)]
+        codes = ["".join(letters) for letters in product(ascii_lowercase, repeat=2)]
         draw.shuffle(codes)
         return codes
     words = ["".join(letters) for letters in product(_ONSETS, _VOWELS, _ONSETS, _VOWELS)]
@@ -207,7 +207,6 @@ def query_for(person: str, relation: str) -> str:
 
 
 Share = Annotated[float, Meta(ge=0, le=1)]
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @frozen
@@ -265,5 +264,5 @@ class SearchTeacher(Model):
 def _mistaken(right: str, draw: random.Random) -> str:
     """Return the same with one letter changed."""
     at = draw.choice([i for i, other in enumerate(right) if other.isalpha()])
-    letter = draw.choice([other for other in _LETTERS if other != right[at].lower()])
+    letter = draw.choice([other for other in ascii_lowercase if other != right[at].lower()])
     return right[:at] + letter + right[at + 1 :]
