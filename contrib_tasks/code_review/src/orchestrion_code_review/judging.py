@@ -1,4 +1,4 @@
-"""Verdicts on versions: hidden tests outside the program where they can be, apart from it else."""
+"""Verdicts on versions: tests are judged outside the sandbox wherever that is possible."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from orchestrion_code_review.scoring import VersionVerdict, corrected
 
 @frozen
 class Judgement:
-    """How a program did.
+    """The verdict on a program.
 
     Args:
-        outcomes: one a hidden test, in their order.
-        examples: one an example.
-        forgeries: what it did that only makes sense to sway the judge.
-        constant: the share that a constant answer reaches.
-        methods: how many tests were judged by each method.
-        backend: the sandbox.
-        level: what it holds.
+        outcomes: of the hidden tests, in their order.
+        examples: outcomes of the examples.
+        forgeries: what the program did only to influence the judge.
+        constant: the share of the tests that a constant answer passes.
+        methods: the number of tests judged by each method.
+        backend: of the sandbox.
+        level: of the sandbox.
     """
 
     outcomes: tuple[CaseOutcome, ...] = ()
@@ -46,18 +46,18 @@ class Judgement:
 
     @property
     def judged(self) -> VersionVerdict:
-        """What scores are made of. Whoever tries to forge has passed nothing."""
+        """The part that counts for scores. A program with a forgery has passed nothing."""
         if self.forgeries or not self.outcomes:
             return VersionVerdict()
         count = len(self.outcomes)
         right = sum(outcome.passed for outcome in self.outcomes)
         if right == count and not all(outcome.passed for outcome in self.examples):
-            count += 1  # no better than with one more test, which it fails
+            count += 1  # counts like one more test, which fails
         raw = right / count
         return VersionVerdict(raw == 1, corrected(raw, self.constant), raw)
 
     def parts(self) -> dict[str, float]:
-        """Return how it was judged, as numbers that travel with the scores."""
+        """Return how the program was judged, as numbers beside the scores."""
         count = len(self.outcomes) + len(self.examples) or 1
         shares = {f"judged_{name}": number / count for name, number in self.methods.items()}
         backend = {f"backend_{self.backend}": 1.0} if self.backend else {}
@@ -69,7 +69,7 @@ class Judgement:
         }
 
     def checks(self) -> dict[str, str]:
-        """Return what each test gave, by name, for people."""
+        """Return the result of each test, by name, for people."""
         named = [(f"hidden test {i + 1}", outcome) for i, outcome in enumerate(self.outcomes)]
         named += [(f"example {i + 1}", outcome) for i, outcome in enumerate(self.examples)]
         verdicts = {name: "passed" if o.passed else o.error or "wrong value" for name, o in named}
@@ -127,12 +127,11 @@ _PATIENCE = 6
 
 
 async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> LoadedSuite:
-    """Return the problems whose solution passes the hidden tests under these limits, or is not
-    known.
+    """Return the problems without a solution, or whose solution passes the hidden tests.
 
-    An example that the solution does not give, as in some published docstrings, is no example.
+    Examples that the solution contradicts, as in some published docstrings, are left out.
     """
-    # All of them run at once, so that wall time says more of the machine than of a solution.
+    # All of them run at once, so that wall time depends more on the machine than on a solution.
     limits = evolve(limits, wall_seconds=_PATIENCE * limits.wall_seconds)
 
     async def own(challenge: Challenge) -> Judgement | None:
@@ -161,7 +160,7 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
 
 
 def reason(challenge: Challenge, judgement: Judgement) -> str:
-    """Return what a program failed first."""
+    """Return the first reason why a program does not pass."""
     if judgement.forgeries:
         return judgement.forgeries[0]
     outcomes = (*judgement.outcomes, *judgement.examples)

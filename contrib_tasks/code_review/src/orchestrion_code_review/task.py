@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from attrs import Factory, asdict, field, frozen
-from orchestrion_repair import RepairLimits as TrialLimits
 from orchestrion_repair import Skills, skills_of
 from orchestrion_repair.rows import listed
 from orchestrion_sandbox import Box, Limits, Profile, Sandbox, choose, require
@@ -102,7 +101,7 @@ class CodeReview:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[RunningReview]:
-        """With a sandbox, the static tools, and the problems read."""
+        """Open a sandbox and the static tools, and read the problems."""
         check_fractions(self.fractions)
         if not self.quality_weight + self.collaboration_weight > 0:
             raise UsageError("task code-review: quality and collaboration cannot both weigh 0")
@@ -117,12 +116,12 @@ class CodeReview:
 
     @property
     def limits(self) -> Limits:
-        """How far one program may go."""
+        """The limits of one program."""
         return Limits(self.wall_seconds, self.cpu_seconds, self.memory_mb)
 
     @property
     def weights(self) -> Weights:
-        """How the parts of the score count."""
+        """The weights of the parts of the score."""
         return Weights(
             self.quality_weight,
             self.collaboration_weight,
@@ -131,40 +130,38 @@ class CodeReview:
         )
 
     def challenges(self) -> tuple[Challenge, ...]:
-        """Return all problems, in a fixed order; those of a file are not held against their
-        solutions yet.
+        """Return all problems, in a fixed order, before their solutions are checked.
 
         Raises:
-            UsageError: the suite cannot be read, or nothing is left of it.
+            UsageError: the suite cannot be read, or has no problem of the levels.
         """
-        chosen = [challenge for challenge in self._suite() if challenge.level in self.levels]
+        chosen: list[Challenge] = []
+        if self.suite == BUILTIN:
+            chosen += builtin()
+        else:
+            loaded = load(Path(self.suite))
+            self._warn(loaded.skipped)
+            chosen += loaded.challenges
         if self.generated:
-            made = generate(self.generated, Key(self.generator_seed).child("code-review"))
-            chosen += [challenge for challenge in made if challenge.level in self.levels]
+            chosen += generate(self.generated, Key(self.generator_seed).child("code-review"))
+        chosen = [challenge for challenge in chosen if challenge.level in self.levels]
         if not chosen:
             raise UsageError(f"task code-review: {self.suite} has no problem of these levels")
         return tuple(chosen)
 
-    def _suite(self) -> Sequence[Challenge]:
-        if self.suite == BUILTIN:
-            return builtin()
-        loaded = load(Path(self.suite))
-        self._tell(loaded.skipped)
-        return loaded.challenges
-
     async def _sound(self, challenges: Sequence[Challenge], box: Box) -> tuple[Challenge, ...]:
-        """Return those whose own solution passes under this task's limits, if one is known.
+        """Return the problems without a solution, or whose solution passes within the limits.
 
         Raises:
-            UsageError: nothing is left.
+            UsageError: there are none.
         """
         loaded = await sound(challenges, box, self.limits)
         if not loaded.challenges:
             raise UsageError(f"{self.suite}: no problem can be judged{listed(loaded.skipped)}")
-        self._tell(loaded.skipped)
+        self._warn(loaded.skipped)
         return loaded.challenges
 
-    def _tell(self, left_out: Sequence[str]) -> None:
+    def _warn(self, left_out: Sequence[str]) -> None:
         if left_out:
             count = len(left_out)
             get_logger().warning(f"left out of {self.suite}: {count}{listed(left_out)}")
@@ -181,39 +178,35 @@ class RunningReview(Task):
     skills: Skills
     box: Box
     tools: StaticTools
-    _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
+    _problems: dict[Split, tuple[Problem, ...]] = field(factory=dict, init=False)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split, in a fixed order."""
-        if split not in self._known:
+        if split not in self._problems:
             fractions = self.settings.fractions
-            mine = [
-                challenge
-                for challenge in self.challenges
-                if split_of(challenge, fractions) == split
-            ]
-            limit = self.settings.max_problems or len(mine)
-            if len(mine) > limit:
-                mine = [mine[i * len(mine) // limit] for i in range(limit)]
-            self._known[split] = tuple(map(problem_of, mine))
-        return self._known[split]
+            chosen = [c for c in self.challenges if split_of(c, fractions) == split]
+            limit = self.settings.max_problems or len(chosen)
+            if len(chosen) > limit:
+                chosen = [chosen[i * len(chosen) // limit] for i in range(limit)]
+            self._problems[split] = tuple(map(problem_of, chosen))
+        return self._problems[split]
 
     def problem_from(self, text: str) -> Problem:
-        """Return a problem from a path, a line of JSON, or words alone, which nothing can judge."""
+        """Return the problem of a path or a line of JSON; of other text, one without tests."""
         challenge = from_text(text)
         return problem_of(challenge) if challenge is not None else Problem("input", text)
 
     # ------------------------------------------------------------ the environment
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """Nothing is known but the problem."""
+        """Return the beginning, where only the problem is known."""
         if problem.data is None:
             return Step()
         work = begun(problem.data, self.skills)
         return Step(work, shown(work))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """Return what the turn showed. The team decides when it is done."""
+        """Return the work after a turn. The team decides when it is done."""
         if state is None:
             return Step()
         work = advanced(state, turn)
@@ -230,9 +223,7 @@ class RunningReview(Task):
         final: bool,
         calls: Calls,
     ) -> Scores:
-        """Return the scores; before the end by the visible examples alone, which tell nothing
-        hidden.
-        """
+        """Return the scores; before the end, the visible examples replace the hidden tests."""
         versions = versions_of(trajectory.turns)
         challenge = _challenge_of(problem, final)
         weights, reference = self.settings.weights, challenge.reference
@@ -268,7 +259,7 @@ class RunningReview(Task):
 
 
 def _challenge_of(problem: Problem, final: bool) -> Challenge:
-    """Return what a verdict needs; before the end, the examples are the tests."""
+    """Return what a verdict needs of a problem; before the end, the examples are its tests."""
     data, hidden = problem.data or {}, problem.hidden or {}
     examples = tuple(Test(**row) for row in data.get("examples", []))
     tests = tuple(Test(**row) for row in hidden.get("tests", [])) if final else ()
@@ -291,7 +282,7 @@ def _challenge_of(problem: Problem, final: bool) -> Challenge:
 def problem_of(challenge: Challenge) -> Problem:
     """Return a challenge as a problem: tests and solutions are in its hidden part alone."""
     data: dict[str, JSON] = {
-        **target_data(challenge, TrialLimits()),
+        **target_data(challenge),
         "reference": asdict(challenge.reference),
     }
     hidden = {

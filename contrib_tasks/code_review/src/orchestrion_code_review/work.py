@@ -1,12 +1,12 @@
-"""The environment of a review: the latest version, and what is publicly known of it.
+"""The environment of a review: the latest version, and what is publicly known about it.
 
 States are immutable and hold nothing hidden. From the first version on they hold a repair state of
 `orchestrion-repair`, so that its agents (`run-tests`, `mutate`, `lint`) work on the visible
 examples. Reviewers may report in `Output.data`, beside their text:
 
-    {"tool": "review", "on": digest, "defect": true}     what they think of a version
+    {"tool": "review", "on": digest, "defect": true}     their opinion of a version
 
-Reports are believed only for what is shown next; scores are the verifier's.
+Reports change what is shown next, and never the scores.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ FEATURES = (
     "has types",
     *LEVELS,
 )  # fmt: skip
-"""What each feature stands for. What edits promise is in the hints of the choices."""
+"""The meaning of each feature. What edits promise is in the hints of the choices."""
 
 
 @frozen
 class Work:
-    """What is known.
+    """What is known during an episode.
 
     Args:
         target: the function and its visible examples, as repair agents read them.
-        level: how hard it is.
+        level: of the problem.
         skills: families of edits by agent.
         state: of the latest version; None before the first.
-        writer: who brought the first version.
-        author: who brought the latest.
-        versions: how many there were.
-        turns: how many turns there were.
+        writer: the agent of the first version.
+        author: the agent of the latest version.
+        versions: number of versions.
+        turns: number of turns.
         defect: what the last review of the latest version says; None if there is none.
         reviewed: whether a version before the latest was reviewed.
     """
@@ -72,14 +72,14 @@ class Work:
     reviewed: bool = False
 
 
-def target_data(challenge: Challenge, limits: RepairLimits) -> dict[str, JSON]:
+def target_data(challenge: Challenge) -> dict[str, JSON]:
     """Return the public part of a problem, which agents read as data."""
     return {
         "entry_point": challenge.entry_point,
         "level": challenge.level,
         "examples": [example.to_json() for example in challenge.examples],
         "visible": [_visible(example, challenge.entry_point) for example in challenge.examples],
-        "limits": asdict(limits),
+        "limits": asdict(RepairLimits()),
     }
 
 
@@ -127,7 +127,7 @@ def _replaced(work: Work, turn: Turn, code: str) -> Work:
 
 
 def shown(work: Work) -> Observation:
-    """Return what the work shows to people, to agents, and to learned policies."""
+    """Return the observation for people, agents and learned policies."""
     numbers = _features(work)
     if work.state is None:
         blocked = frozenset(name for name, _ in work.skills)
@@ -164,7 +164,7 @@ def _features(work: Work) -> tuple[float, ...]:
 
 @lru_cache(maxsize=10_000)
 def _typed(code: str) -> float:
-    """Return the share of parameters and results that say their type."""
+    """Return the share of parameters and results with a type annotation."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -188,7 +188,7 @@ def _visible(test: Test, entry_point: str) -> dict[str, JSON]:
 
 
 def _is_json(value: Any) -> bool:
-    """Return whether a value is the same after a way through JSON."""
+    """Return whether a value is the same after it was written and read as JSON."""
     try:
         return bool(json.loads(json.dumps(value)) == value)
     except (TypeError, ValueError):
