@@ -1,8 +1,8 @@
 """The players of a code review, and their scripts: the solutions that come with the task.
 
-They are players, not solvers: each has the script, the right and some wrong solutions of a
-problem, and acts with a stated skill. They never see a test. With problems of another origin they
-have no script, and their turns fail.
+They do not solve problems: each has the script, which is the right and some wrong solutions of a
+problem, and acts with a stated skill. They never see a test. For other problems they have no
+script, and their turns fail.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Script:
     """The programs that a player can write.
 
     Args:
-        level: how hard the problem is.
+        level: of the problem.
         right: a right program.
-        wrong: wrong ones.
+        wrong: wrong programs.
     """
 
     level: str
@@ -47,7 +47,7 @@ def script_of(problem: Problem) -> Script:
     """Return the script for a problem.
 
     Raises:
-        RuntimeError: the problem did not come with the task.
+        RuntimeError: the problem does not come with the task.
     """
     challenge = challenge_of(problem.id)
     if challenge is None:
@@ -59,7 +59,7 @@ def script_of(problem: Problem) -> Script:
 
 
 def script_in(text: str) -> Script | None:
-    """Return the script for the last problem that a text shows; None if it shows none."""
+    """Return the script for the last known problem in a text; None if there is none."""
     challenge = challenge_in(text)
     return Script.of(challenge) if challenge is not None else None
 
@@ -81,17 +81,15 @@ def latest(view: View) -> tuple[Version, bool] | None:
 
 
 def said(view: View, text: str, data: dict[str, object], cost: float) -> Output:
-    """Return a turn with the tokens that a model would have read and written, four characters
-    each.
-    """
+    """Return an output with the tokens of a model, counted as four characters each."""
     read = len(view.problem.text) + sum(len(turn.output.content) for turn in view.turns)
     return Output(text, data, Usage(0, read // 4, len(text) // 4, 0.0, cost))
 
 
 def played(agent: object, tokens: int) -> Usage:
-    """Return what a turn states at most: no call, and the tokens that a model would have taken.
+    """Return the most that a turn takes: no call, and the tokens of a model.
 
-    The programs that are played are generated, and far shorter.
+    All programs of scripts are far shorter than 2,000 tokens.
     """
     return Usage(0, tokens, 2_000)
 
@@ -115,7 +113,7 @@ def _core(code: str) -> str:
 
 
 class _Bare(ast.NodeTransformer):
-    """Takes types away."""
+    """Removes types."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
@@ -133,9 +131,9 @@ class _Bare(ast.NodeTransformer):
 
 @frozen
 class PlayWriter(Agent):
-    """Writes a solution: a right one as often as its skill says, else one of the wrong ones.
+    """Writes a solution: a right one at the rate of its skill, else one of the wrong ones.
 
-    Every turn is a new attempt; it learns nothing from what was said.
+    Every turn is a new attempt, whatever other agents wrote.
 
     Args:
         basic: how often it is right on basic problems.

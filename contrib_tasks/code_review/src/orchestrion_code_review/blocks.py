@@ -18,8 +18,8 @@ class Block:
     Args:
         name: part of the problem's id.
         says: what to do with the numbers, in words.
-        right: how it is done.
-        wrong: how it is often done instead.
+        right: the correct expression.
+        wrong: a plausible mistake.
         gives: the type of the result.
     """
 
@@ -35,7 +35,7 @@ def computed(sources: Sequence[str], numbers: Sequence[int]) -> Any:
     value: Any = list(numbers)
     for source in sources:
         # A comprehension sees global names alone, so `items` is one.
-        value = eval(_compiled(source), {"math": math, "items": value})  # noqa: S307  from below
+        value = eval(_compiled(source), {"math": math, "items": value})  # noqa: S307  a source below
     return value
 
 
@@ -135,7 +135,7 @@ STEPS = (
         "[a - b for a, b in zip(items, items[1:], strict=False)]",
     ),
 )
-"""Blocks that give numbers again."""
+"""Blocks whose results are lists of numbers."""
 
 ENDS = (
     Block("list", "return them as a list", "items", "sorted(items)"),
@@ -176,4 +176,4 @@ ENDS = (
         "str",
     ),
 )
-"""Blocks that a problem ends with."""
+"""The last block of a problem."""

@@ -1,9 +1,9 @@
-"""Hold problems against their own solutions, before anybody trains on them.
+"""Check problems with their own solutions, before training on them.
 
     python -m orchestrion_code_review.check_suite problems.jsonl
 
-It judges every solution and every wrong solution by all tests of its problem, under the task's own
-limits, prints what does not hold, and ends with 1 if something does not.
+It judges every solution and every wrong solution by all tests of its problem, within the limits of
+the task. It prints what is not as it should be, and the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def check(challenges: Sequence[Challenge]) -> tuple[str, list[str]]:
     """Judge all solutions and wrong solutions.
 
     Returns:
-        how many of them do what they should, and a line for each that does not.
+        A summary, and a line for each solution that fails and each wrong solution that passes.
     """
     solved = caught = 0
     faults: list[str] = []

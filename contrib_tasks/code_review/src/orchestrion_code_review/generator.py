@@ -1,7 +1,7 @@
 """Composed problems: some steps over a list of numbers, and an end.
 
-Equal keys give equal problems; a problem depends on its blocks alone, not on how many others were
-drawn, and its split on its name.
+Equal keys give equal problems. A problem depends on its blocks alone, and its split on its name,
+however many problems are drawn.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _COMPLEXITY = 5
 
 
 def generate(count: int, key: Key) -> tuple[Challenge, ...]:
-    """Return so many different problems.
+    """Return different problems, of each level in turn.
 
     Args:
-        count: how many; levels take turns.
-        key: which ones.
+        count: number of problems.
+        key: for random draws.
     """
     made: dict[str, Challenge] = {}
     draw = 0
@@ -47,7 +47,7 @@ def generate(count: int, key: Key) -> tuple[Challenge, ...]:
 
 
 def _draw(level: Level, key: Key) -> tuple[Block, ...]:
-    """Steps of a level, no two alike, and an end."""
+    """Return different steps, as many as the level has, and an end."""
     random = key.random()
     few = {"basic": 1, "intermediate": 2, "advanced": 3}[level]
     number = few if few < LONGEST - 1 else random.randint(few, LONGEST)
@@ -55,7 +55,7 @@ def _draw(level: Level, key: Key) -> tuple[Block, ...]:
 
 
 def compose(blocks: Sequence[Block]) -> Challenge | None:
-    """Return the problem of these blocks; None if too little depends on some block."""
+    """Return the problem of these blocks; None if a mistake in a step changes no result."""
     name = ".".join(block.name for block in blocks)
     inputs = _inputs(Key(0).child("composed", name))
     right = [block.right for block in blocks]
@@ -66,7 +66,7 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
         if [computed(sources, numbers) for numbers in inputs[2:]] != wanted[2:]:
             wrong.append(_source(sources, block=blocks[-1]))
         elif place < len(blocks) - 1:
-            return None  # a mistake there would go unnoticed
+            return None
     if not wrong or len({repr(item) for item in wanted}) < len(wanted) // 2:
         return None
     tests = [
@@ -90,7 +90,7 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
 
 
 def _inputs(key: Key) -> list[list[int]]:
-    """Lists of numbers, the third empty: the first two are examples."""
+    """Return lists of numbers; the first two are for examples, and the third is empty."""
     random = key.random()
     lists = [[random.randint(-9, 12) for _ in range(random.randint(3, 9))] for _ in range(TESTS)]
     doubled = [[*numbers, *numbers[:2]] for numbers in lists[8:11]]
@@ -120,7 +120,7 @@ def _text_of(blocks: Sequence[Block]) -> str:
 
 _PREFIX = "composed/"
 _WORD = re.compile(r"[^\W_]+")
-# What `generator` writes; quotes and line breaks of a prompt may stand between its words.
+# The text of `_text_of`; a prompt may add quotes and line breaks between its words.
 _COMPOSED = re.compile(r"Take a list of whole numbers\. First (.+?)\. At last (.+?)\.\s", re.S)
 
 
@@ -135,7 +135,7 @@ def challenge_of(name: str) -> Challenge | None:
 
 
 def challenge_in(text: str) -> Challenge | None:
-    """Return the last of these problems that a text shows; None if it shows none.
+    """Return the last built-in or composed problem in a text; None if there is none.
 
     Case, punctuation and line breaks make no difference. A composed problem comes first.
     """
@@ -144,7 +144,7 @@ def challenge_in(text: str) -> Challenge | None:
 
 
 def _composed_in(text: str) -> str:
-    """Return the id of the last composed problem that a text shows, from its sentences."""
+    """Return the id of the last composed problem in a text; "" if there is none."""
     sentences = _COMPOSED.findall(text)
     if not sentences:
         return ""
@@ -154,7 +154,7 @@ def _composed_in(text: str) -> str:
 
 
 def _builtin_in(text: str) -> str:
-    """Return the id of the built-in problem whose words stand last in a text."""
+    """Return the id of the last built-in problem in a text; "" if there is none."""
     words = _words(text)
     positions = [(words.rfind(statement), name) for statement, name in _builtin_by_words()]
     position, name = max(positions, default=(-1, ""))
@@ -172,5 +172,5 @@ def _builtin_by_words() -> Sequence[tuple[str, str]]:
 
 
 def _words(text: str) -> str:
-    """Return a text as words alone, with a blank on either side, so that phrases can be found."""
+    """Return the words of a text, with a space on either side, so that phrases can be found."""
     return f" {' '.join(_WORD.findall(text.lower()))} "

@@ -45,9 +45,9 @@ from orchestrion_jsonl.checks import (
 from orchestrion_jsonl.rows import Row, read_rows
 
 SHOWN = 10
-"""How many wrong rows an error lists."""
+"""The most wrong rows that an error lists."""
 JUDGE = "judge"
-"""The check that asks the setting of that name."""
+"""The check that uses the setting of the same name."""
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
@@ -55,29 +55,29 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 class Jsonl:
     """Questions from a file, each with an answer that a check compares.
 
-    Judged is the last completed turn, or that of `solver`, whatever any agent claims. The row's
-    answer is hidden from agents and policies; so are all columns but those of the question, the
-    category and `show`.
+    The last completed turn is judged, or that of `solver`, whatever any agent claims. The answer is
+    hidden from agents and policies, and so are all other columns except for those of the question,
+    the category and `show`.
 
     Args:
         file: JSON lines, JSON (a list of objects), CSV or TSV, each also as .gz.
         rows: the rows themselves, instead of a file.
-        question: the column with the question; of several, each is shown with its name.
+        question: the column with the question; several columns are shown with their names.
         answer: the column with the expected answer; a JSON list holds several accepted ones.
         check: `exact`, `contains`, `regex` (the answer column holds patterns), `number`, `json`
             (each field counts), `judge`, or a function of your own as `module:function`, called
             with the answer, the expected one and the row (its hidden columns, those of `show`,
             and `question`); it returns True or False, or 0 to 1.
-        judge: the reward that judges, for `check: judge`, such as `llm-judge`. It is shown the
-            question, the expected answer and the given one, for every verdict.
-        ignore_case: whether `exact`, `contains` and `regex` take capitals for small letters.
-        tolerance: by how much a number may differ.
+        judge: the reward that judges, for `check: judge`, such as `llm-judge`. For every verdict
+            it gets the question, the expected answer and the given one.
+        ignore_case: whether `exact`, `contains` and `regex` ignore upper and lower case.
+        tolerance: the largest difference of numbers that count as equal.
         extract: a pattern; its last match in the turn is the answer, or that match's first group.
         category: the column with the kind of question, for policies and reports.
         show: columns that agents and policies see as data.
         id: the column with a name for each row; by default their numbers.
-        splits: the column that says `train`, `validation` or `test`.
-        split: shares of the rows without such a column, and a `seed`; equal questions stay
+        splits: the column with `train`, `validation` or `test`.
+        split: without such a column, the shares of the rows and a `seed`; equal questions stay
             together.
         solver: the agent whose last completed turn is judged.
     """
@@ -137,7 +137,7 @@ class Jsonl:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
-        """Yield the task; rows are read when one is asked for, which serving a team does not.
+        """Yield the task; rows are read on first use, so that serving a team needs no file.
 
         Raises:
             UsageError: `solver` is no agent of the team, or the check cannot be loaded.
@@ -152,7 +152,7 @@ class Jsonl:
         yield RunningJsonl(self, check)
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the problems of a split, for those who only count them."""
+        """Return the problems of a split."""
         return divided(self)[split]
 
 
@@ -178,7 +178,7 @@ class RunningJsonl(Task):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Return what the check gives for the answer; solved is 1 and nothing less."""
+        """Return the result of the check; a problem is solved if it is 1."""
         answer = self._answer(trajectory)
         hidden = problem.hidden
         if answer is None or not isinstance(hidden, dict) or "expected" not in hidden:
@@ -196,8 +196,7 @@ class RunningJsonl(Task):
 
         Raises:
             CallError: a call of the judge failed.
-            RunError: it gave no verdict, or one that is not from 0 to 1. The episode has failed
-                then: nobody knows how good its answer is.
+            RunError: it gave no verdict, or one that is not from 0 to 1; the episode fails.
         """
         assert self.settings.judge is not None
         shown = Problem(problem.id, problem.text + _reference(expected), category=problem.category)
@@ -237,7 +236,7 @@ class RunningJsonl(Task):
 
 
 def _reference(expected: Any) -> str:
-    """Return what a judge is shown after the question: bytes of it bound its tokens."""
+    """Return the text for a judge after the question; its bytes bound its tokens."""
     return "\n\nA right answer is:\n" + "\nor\n".join(texts(expected))
 
 
@@ -245,7 +244,7 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
     """Return all problems by split.
 
     Raises:
-        UsageError: a row is wrong, with its place; two rows have one name; or there are none.
+        UsageError: a row is wrong, two rows have the same name, or there are no rows.
     """
     rows: list[tuple[Split | None, Problem]] = []
     wrong: list[str] = []
@@ -278,7 +277,7 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
 
 
 def _check_columns(settings: Jsonl, place: str, row: Row) -> None:
-    """Refuse columns that the first row lacks: all at once, since every row would lack them."""
+    """Raise UsageError with all columns that the first row lacks."""
     named = [("question", column) for column in settings.questions]
     named += [("show", column) for column in settings.show]
     for name in ("answer", "category", "id", "splits"):
@@ -303,7 +302,7 @@ def _rows(settings: Jsonl) -> Iterator[tuple[str, Row]]:
 
 
 def _problem(settings: Jsonl, row: Row, number: int) -> tuple[Split | None, Problem]:
-    """Return a row as a problem, and the split that it names; ValueError says what is wrong."""
+    """Return a row as a problem, and the split that it names; raise ValueError if it is wrong."""
     question = _question(row, settings.question)
     expected = _expected(row, settings)
     name = f"row-{number}" if settings.id is None else _text(row, settings.id)

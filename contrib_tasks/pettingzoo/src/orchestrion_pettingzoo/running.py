@@ -38,17 +38,17 @@ from orchestrion_pettingzoo.task import PettingZoo
 
 @frozen(eq=False)
 class Moment:
-    """Where a game is; all that is needed to get there again.
+    """A state of a game, with all that is necessary to reach it again.
 
     Args:
         seed: of the game.
-        moves: that were played: each a player's action, by player, or those of a whole round.
+        moves: all moves since the start: the actions of a turn or a round, by player.
         chosen: the actions of this round so far, by player.
         acting: the players of this turn or round.
-        seen: what each of them observes, as JSON.
-        allowed: the actions that each of them may choose from; None if the game does not say.
-        features: of what each of them observes.
-        totals: the rewards of each player.
+        seen: the observation of each acting player, as JSON.
+        allowed: the allowed actions of each acting player; None if the game does not name them.
+        features: of each acting player's observation.
+        totals: the sum of rewards of each player.
         ends: how each player's game ended: terminated, truncated.
     """
 
@@ -64,12 +64,12 @@ class Moment:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The players who have yet to act, in the game's order; none once it is over."""
+        """The players who have not acted yet, in the game's order; empty when it is over."""
         return tuple(player for player in self.acting if player not in self.chosen)
 
 
 class RunningPettingZoo(OpenedSeeds):
-    """An opened task: its games, its players, and who plays them."""
+    """An opened task: its games, their players, and the agents of each player."""
 
     def __init__(self, settings: PettingZoo, where: str) -> None:
         self.settings = settings
@@ -116,7 +116,7 @@ class RunningPettingZoo(OpenedSeeds):
         return self._step(moment)
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """Return the game after a turn's action; without one it stays where it is."""
+        """Return the game after a turn's action; without an action it does not change."""
         moment: Moment = state
         player = next((p for p in moment.waiting if turn.agent in self.agents[p]), None)
         if player is None:
@@ -140,7 +140,7 @@ class RunningPettingZoo(OpenedSeeds):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Return what the scored players' return is worth; 0 for a game that was not ended."""
+        """Return the value of the scored players' mean return; 0 for an unfinished game."""
         moment: Moment = state
         totals = [moment.totals.get(player, 0.0) for player in self.scored]
         total = sum(totals) / len(totals)
@@ -161,7 +161,7 @@ class RunningPettingZoo(OpenedSeeds):
         return self._now(Moment(moment.seed, (*moment.moves, dict(actions))), playing)
 
     def _now(self, moment: Moment, playing: Game) -> Moment:
-        """Return a moment with what the game says now."""
+        """Return a state with the current state of a game."""
         return evolve(
             moment,
             acting=playing.acting,
@@ -183,10 +183,10 @@ class RunningPettingZoo(OpenedSeeds):
         return tuple(n for n, allowed in enumerate(mask, first) if allowed)
 
     def _replayed(self, moment: Moment) -> Game:
-        """Return a fresh game in which all moves up to a moment were played again.
+        """Return a new game in which all moves of a state are repeated.
 
         Raises:
-            RunError: that led elsewhere.
+            RunError: the result is another state.
         """
         again, playing = self._begun(moment.seed)
         for actions in moment.moves:
@@ -201,10 +201,9 @@ class RunningPettingZoo(OpenedSeeds):
         return playing
 
     def _step(self, moment: Moment, note: str = "") -> Step:
-        """Return a moment with what agents and policies see of it.
+        """Return a state with its observation.
 
-        In a round, players are asked one after the other, and each is shown what it observes alone:
-        what others observe is theirs.
+        In a round, the players act one after the other, and each sees only its own observation.
         """
         lines: list[str] = []
         players: dict[str, JSON] = {}
@@ -231,7 +230,7 @@ class RunningPettingZoo(OpenedSeeds):
         return Step(moment, observation, not moment.acting)
 
     def _numbers(self, moment: Moment) -> tuple[float, ...]:
-        """Return who acts next, and what that player observes, as numbers."""
+        """Return the player who acts next, and that player's observation, as numbers."""
         if not moment.waiting:
             return (0.0,) * (len(self.players) + self._width)
         player = moment.waiting[0]

@@ -1,4 +1,4 @@
-"""The agent `retrieve`: asks a retrieval server for the documents of the latest query.
+"""The agent `retrieve`: asks a retrieval server for documents of the latest query.
 
 The requests are those that the servers of Search-R1 (Jin et al. 2025, arXiv 2503.09516) and Dr.MAS
 take: POST {"queries": [text], "topk": 3, "return_scores": true}, answered by {"result":
@@ -55,7 +55,7 @@ class _Contents(msgspec.Struct):
 
 
 class _Hit(msgspec.Struct):
-    """A document: itself, or beside its score."""
+    """A document, alone or with its score."""
 
     document: _Contents | None = None
     contents: str | None = None
@@ -67,9 +67,9 @@ class _Reply(msgspec.Struct):
 
 @frozen
 class Retrieve:
-    """Searches with a retrieval server for what the turn before says.
+    """Searches with a retrieval server for the text of the turn before.
 
-    Its turn's data has the documents, for the task `search` with `retriever`.
+    The data of its turn has the documents, for the task `search` with `retriever`.
 
     Args:
         url: address of the server's search, e.g. http://127.0.0.1:8000/retrieve.
