@@ -33,15 +33,6 @@ from orchestrion import JSON, Observation, Turn, replace
 from orchestrion_code_review.challenge import LEVELS, Challenge, Test
 from orchestrion_code_review.versions import code_of
 
-FEATURES = (
-    "has a version", "versions", "turns", "latest is not the writer's",
-    "examples known", "share passing", "all pass", "reviewed", "review says defect",
-    "review says fine", "earlier version was reviewed", "linted", "lint found something",
-    "has types",
-    *LEVELS,
-)  # fmt: skip
-"""The meaning of each feature. What edits promise is in the hints of the choices."""
-
 
 @frozen
 class Work:
@@ -128,7 +119,7 @@ def _replaced(work: Work, turn: Turn, code: str) -> Work:
 
 def shown(work: Work) -> Observation:
     """Return the observation for people, agents and learned policies."""
-    numbers = _features(work)
+    numbers = tuple(features(work).values())
     if work.state is None:
         blocked = frozenset(name for name, _ in work.skills)
         return Observation("No version yet.", None, numbers, blocked)
@@ -138,28 +129,29 @@ def shown(work: Work) -> Observation:
     return replace(seen, text=f"{head}\n\n{seen.text}", features=numbers)
 
 
-def _features(work: Work) -> tuple[float, ...]:
+def features(work: Work) -> dict[str, float]:
+    """Return the features for learned policies. The hints of the choices have those of edits."""
     state = work.state
     results = state.results if state is not None else None
     passing = sum(bool(result["passed"]) for result in results) / len(results) if results else 0.0
-    linted = state is not None and "lint" in state.done
-    return (
-        float(state is not None),
-        min(1.0, work.versions / 4),
-        min(1.0, work.turns / 8),
-        float(work.author != work.writer),
-        float(bool(results)),
-        passing,
-        float(bool(results) and passing == 1),
-        float(work.defect is not None),
-        float(work.defect is True),
-        float(work.defect is False),
-        float(work.reviewed),
-        float(linted),
-        float(state is not None and bool(state.findings)),
-        _typed(state.code) if state is not None else 0.0,
-        *(float(work.level == level) for level in LEVELS),
-    )
+    numbers: dict[str, float] = {
+        "has a version": state is not None,
+        "versions": min(1.0, work.versions / 4),
+        "turns": min(1.0, work.turns / 8),
+        "latest is not the writer's": work.author != work.writer,
+        "examples known": bool(results),
+        "share passing": passing,
+        "all pass": bool(results) and passing == 1,
+        "reviewed": work.defect is not None,
+        "review says defect": work.defect is True,
+        "review says fine": work.defect is False,
+        "earlier version was reviewed": work.reviewed,
+        "linted": state is not None and "lint" in state.done,
+        "lint found something": state is not None and bool(state.findings),
+        "has types": _typed(state.code) if state is not None else 0.0,
+        **{level: work.level == level for level in LEVELS},
+    }
+    return {name: float(number) for name, number in numbers.items()}
 
 
 @lru_cache(maxsize=10_000)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import httpx2
 import msgspec
-from attrs import Factory, field, frozen
+from attrs import Factory, asdict, field, frozen
 from orchestrion_llm import (
     EncodedError,
     Limits,
@@ -102,15 +102,12 @@ class _Retriever(Agent):
         """Return the documents as text, and as data under `documents`."""
         query = value_of(view.turns[-1]) if view.turns else ""
         body = {"queries": [query], "topk": self.settings.results, "return_scores": True}
-        limits = self.settings.limits
         request = Request(
             self.place.service,
             body,
             VERSION,
             cache=True,
-            limits=CallLimits(
-                limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
-            ),
+            limits=CallLimits(**asdict(self.settings.limits)),
             timeout=self.settings.timeout,
         )
 
