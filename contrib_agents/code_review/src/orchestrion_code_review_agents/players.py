@@ -80,13 +80,13 @@ def latest(view: View) -> tuple[Version, bool] | None:
     return latest_version, defect
 
 
-def said(view: View, text: str, data: dict[str, object], cost: float) -> Output:
+def output_of(view: View, text: str, data: dict[str, object], cost: float) -> Output:
     """Return an output with the tokens of a model, counted as four characters each."""
     read = len(view.problem.text) + sum(len(turn.output.content) for turn in view.turns)
     return Output(text, data, Usage(0, read // 4, len(text) // 4, 0.0, cost))
 
 
-def played(agent: object, tokens: int) -> Usage:
+def ceiling_of_turn(agent: object, tokens: int) -> Usage:
     """Return the most that a turn takes: no call, and the tokens of a model.
 
     All programs of scripts are far shorter than 2,000 tokens.
@@ -150,7 +150,7 @@ class PlayWriter(Agent):
     cost: Annotated[float, Meta(ge=0)] = 1.0
 
     role = "writes a solution"
-    ceiling = played
+    ceiling = ceiling_of_turn
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Return one attempt."""
@@ -160,7 +160,7 @@ class PlayWriter(Agent):
         if right >= getattr(self, script.level):
             code = script.wrong[int(which * len(script.wrong))]
         code = code if neat < self.tidy else untidy(code)
-        return said(view, f"```python\n{code}```\n", {"code": code}, self.cost)
+        return output_of(view, f"```python\n{code}```\n", {"code": code}, self.cost)
 
 
 @frozen
@@ -178,18 +178,18 @@ class PlayReviewer(Agent):
     cost: Annotated[float, Meta(ge=0)] = 0.5
 
     role = "says whether the latest version has a defect"
-    ceiling = played
+    ceiling = ceiling_of_turn
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Return a review of the latest version."""
         script, newest = script_of(view.problem), latest(view)
         if newest is None:
-            return said(view, "There is nothing to review yet.", {"tool": "review"}, self.cost)
+            return output_of(view, "There is nothing to review yet.", {"tool": "review"}, self.cost)
         version, _ = newest
         chance = self.false_alarm if script.is_right(version.code) else self.skill
         defect = key.uniform() < chance
         text = "I see a defect: it is not right for all inputs." if defect else "I see no defect."
-        return said(
+        return output_of(
             view, text, {"tool": "review", "on": version.digest, "defect": defect}, self.cost
         )
 
@@ -211,13 +211,13 @@ class PlayRefactorer(Agent):
     cost: Annotated[float, Meta(ge=0)] = 0.8
 
     role = "tidies and mends the latest version"
-    ceiling = played
+    ceiling = ceiling_of_turn
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Return a new version, if there is one to begin with."""
         script, newest = script_of(view.problem), latest(view)
         if newest is None:
-            return said(view, "There is nothing to refactor yet.", {}, self.cost)
+            return output_of(view, "There is nothing to refactor yet.", {}, self.cost)
         version, defect = newest
         chance, which = key.uniforms(2)
         if script.is_right(version.code):
@@ -227,4 +227,4 @@ class PlayRefactorer(Agent):
             code = script.right
         else:
             code = version.code
-        return said(view, f"```python\n{code}```\n", {"code": code}, self.cost)
+        return output_of(view, f"```python\n{code}```\n", {"code": code}, self.cost)

@@ -104,9 +104,9 @@ async def credits_of(session: Session, problem: Problem, key: Key, turns: int) -
     without = await asyncio.gather(*(session.score(ending, final=True) for ending in ends))
     return [
         Credit(
-            moves[m].start[a].agent,
-            _quality(with_all) - _quality(less),
-            10 * (with_all.value - less.value),
+            agent=moves[m].start[a].agent,
+            work=_quality(with_all) - _quality(less),
+            net=10 * (with_all.value - less.value),
         )
         for (m, a), less in zip(places, without, strict=True)
     ]

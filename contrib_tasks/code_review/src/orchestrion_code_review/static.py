@@ -64,8 +64,8 @@ class StaticTools:
 
     def __init__(self, measures: Sequence[Measure], folder: Path) -> None:
         self._measures, self._folder = tuple(measures), folder
-        self._some = asyncio.Semaphore(2)
-        self._one = asyncio.Lock()  # mypy's cache has one entry for every program's module
+        self._slots = asyncio.Semaphore(2)
+        self._mypy = asyncio.Lock()  # mypy's cache has one entry for every program's module
 
     async def measure(self, code: str, complexity: int) -> dict[str, float]:
         """Return every measure of a program, from 0 to 1.
@@ -93,14 +93,14 @@ class StaticTools:
             "ruff", "check", "--isolated", "--ignore-noqa", "--no-cache", "--select", RULES,
             "--target-version", "py311", "--line-length", "100", "--output-format", "json", "-",
         )  # fmt: skip
-        async with self._some:
+        async with self._slots:
             findings = _json(await _run(arguments, code, (0, 1)))
         if not isinstance(findings, list):
             return 0.0
         return _HALVING / (_HALVING + len(findings))
 
     async def _complexity(self, code: str, reference: int) -> float:
-        async with self._some:
+        async with self._slots:
             report = _json(await _run(("radon", "cc", "-j", "-"), code, (0,)))
         blocks = report.get("-") if isinstance(report, dict) else None
         if not isinstance(blocks, list):
@@ -111,7 +111,7 @@ class StaticTools:
     async def _types(self, code: str, tree: ast.Module) -> float:
         if not _says_types(tree):
             return 0.0
-        async with self._one:
+        async with self._mypy:
             file = self._folder / "solution.py"
             await asyncio.to_thread(file.write_text, _without_comments(code), "utf-8")
             arguments = (

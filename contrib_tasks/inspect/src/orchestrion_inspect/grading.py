@@ -34,7 +34,7 @@ class _Verdict:
     model: Model
     calls: Calls
     key: Key
-    asked: int = 0
+    requests: int = 0
 
 
 _VERDICT: ContextVar[_Verdict | None] = ContextVar("orchestrion_inspect_verdict", default=None)
@@ -88,9 +88,9 @@ class _Grader(InspectModel):
             "messages": [{"role": message.role, "content": message.text} for message in given],
             **{name: value for name, value in settings.items() if value is not None},
         }
-        verdict.asked += 1
+        verdict.requests += 1
         answer = await verdict.model.complete(
-            request, verdict.key.child(verdict.asked), verdict.calls
+            request, verdict.key.child(verdict.requests), verdict.calls
         )
         return ModelOutput.from_content("orchestrion", answer.data["text"])
 

@@ -51,15 +51,15 @@ class _Team:
 
     Args:
         answer: of the team; None to leave the solver once it has asked its question.
-        asked: the messages of each question.
+        questions: the messages of each question.
     """
 
     answer: str | None
-    asked: list[list[tuple[str, str]]] = field(factory=list)
+    questions: list[list[tuple[str, str]]] = field(factory=list)
 
     async def __call__(self, state: TaskState, *args: Any, **kwargs: Any) -> TaskState:
-        self.asked.append([(message.role, message.text) for message in state.messages])
-        if len(self.asked) > 1:
+        self.questions.append([(message.role, message.text) for message in state.messages])
+        if len(self.questions) > 1:
             raise RunError(
                 "the solver asks a second time, and a team answers once; evaluate it with Inspect "
                 "itself, or leave the second question out of it"
@@ -151,8 +151,8 @@ class RunningInspect(Task):
         team, state = _Team(None), _begun(sample)
         with suppress(_QuestionError, AskedError):
             await self._solved(state, team)
-        if team.asked:
-            return team.asked[0]
+        if team.questions:
+            return team.questions[0]
         return [(message.role, message.text) for message in _begun(sample).messages]
 
     async def _solved(self, state: TaskState, team: _Team) -> TaskState:
@@ -168,11 +168,11 @@ class RunningInspect(Task):
         try:
             state = await self._solved(_begun(sample), team)
         except AskedError:
-            team.asked.clear()
-        if not team.asked:
+            team.questions.clear()
+        if not team.questions:
             state = _begun(sample)
             _say(state, answer)
-        elif _question(team.asked[0]) != problem.text:
+        elif _question(team.questions[0]) != problem.text:
             raise RunError(
                 f"the solver of {self.settings.evaluation} asks another question each time, such "
                 "as choices in a random order; shuffle the data set with a seed instead"

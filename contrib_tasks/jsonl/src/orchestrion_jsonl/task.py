@@ -273,7 +273,7 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
     problems: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
     for named, problem in rows:
         problems[named or shared[problem.text]].append(problem)
-    return {split: tuple(found) for split, found in problems.items()}
+    return {split: tuple(group) for split, group in problems.items()}
 
 
 def _check_columns(settings: Jsonl, place: str, row: Row) -> None:

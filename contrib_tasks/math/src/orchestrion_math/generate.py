@@ -28,7 +28,7 @@ from orchestrion import (
 Count = Annotated[int, Meta(ge=0)]
 NAMES = "Ada Bo Cleo Dan Eve Finn Gus Hana Ida Jon Kim Lea".split()
 THINGS = "apples coins stamps shells books pens cards stones".split()
-SAID = {"+": "gets {} more", "-": "gives {} away", "*": "makes it {} times as many"}
+PHRASES = {"+": "gets {} more", "-": "gives {} away", "*": "makes it {} times as many"}
 """The words of a story, by operator."""
 
 _STEP = re.compile(r"gets (\d+) more|gives (\d+) away|makes it (\d+) times")
@@ -70,7 +70,7 @@ class Arithmetic:
 
     @operators.validator
     def _check(self, attribute: Attribute[str], value: str) -> None:
-        if not value or not set(value) <= set(SAID) or len(set(value)) < len(value):
+        if not value or not set(value) <= set(PHRASES) or len(set(value)) < len(value):
             raise ValueError(f"operators: got {value!r}; want some of + - *, each once")
 
     @padded.validator
@@ -129,7 +129,7 @@ def _draw(settings: Arithmetic, draw: random.Random) -> str:
 
 def _story(numbers: Sequence[int], signs: Sequence[str], draw: random.Random) -> str:
     name, things = draw.choice(NAMES), draw.choice(THINGS)
-    steps = [SAID[sign].format(number) for sign, number in zip(signs, numbers[1:], strict=True)]
+    steps = [PHRASES[sign].format(number) for sign, number in zip(signs, numbers[1:], strict=True)]
     story = ". ".join(f"{'Then ' if i else ''}{name} {step}" for i, step in enumerate(steps))
     return f"{name} has {numbers[0]} {things}. {story}. How many {things} does {name} have now?"
 

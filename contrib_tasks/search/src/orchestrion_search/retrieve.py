@@ -114,11 +114,11 @@ class _Retriever(Agent):
         async def ask() -> Answer:
             return Answer(await self._documents(body), Usage(1))
 
-        found: Any = []
+        documents: Any = []
         if query:
-            found = (await calls.run(request, ask, Usage(1))).data
-        text = "\n".join(f"{document['title']}: {document['text']}" for document in found)
-        return Output(text, {"documents": found})
+            documents = (await calls.run(request, ask, Usage(1))).data
+        text = "\n".join(f"{document['title']}: {document['text']}" for document in documents)
+        return Output(text, {"documents": documents})
 
     async def _documents(self, body: dict[str, Any]) -> list[dict[str, str]]:
         service = self.place.service

@@ -39,7 +39,7 @@ from orchestrion_search.documents import (
     documents_of,
     read_corpus,
 )
-from orchestrion_search.questions import load
+from orchestrion_search.questions import Questions, load
 from orchestrion_search.world import World, generate
 
 Count = Annotated[int, Meta(ge=1)]
@@ -157,16 +157,15 @@ class Search:
             made, documents = generate(self.generated)
             return made, tuple(dict.fromkeys([*documents, *more]))
         loaded = load(self.source)
-        own = load(self.test) if self.test is not None else None
-        tested = {problem.text for problem in own.problems} if own is not None else set()
+        own = load(self.test) if self.test is not None else Questions((), ())
+        tested = {problem.text for problem in own.problems}
         new = [problem for problem in loaded.problems if problem.text not in tested]
         named = splits_of((problem.text for problem in new), self.split)
         splits: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": []}
         for problem in new:
             splits[named[problem.text]].append(problem)
-        if own is not None:
-            splits["test"] += own.problems
-        all_documents = [*loaded.documents, *(own.documents if own is not None else ()), *more]
+        splits["test"] += own.problems
+        all_documents = [*loaded.documents, *own.documents, *more]
         if not all_documents and self.retriever is None:
             wanted = "no question has a `context`: give a `corpus`, or an agent as `retriever`"
             raise UsageError(f"{self.source}: {wanted}")

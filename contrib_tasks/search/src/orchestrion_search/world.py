@@ -181,7 +181,7 @@ def _followed(settings: World, question: RelationChain, facts: Facts) -> tuple[s
     return person, list(dict.fromkeys(titles))
 
 
-def asked(text: str) -> RelationChain:
+def chain_in(text: str) -> RelationChain:
     """Return the content of a generated question.
 
     Raises:
@@ -247,7 +247,7 @@ class SearchTeacher(Model):
         return Answer({"text": text, "stop": "end", "tool_calls": [], "model": "teacher"}, Usage())
 
     def _say(self, role: str, shown: str, draw: random.Random) -> str:
-        question, facts = asked(shown), facts_in(shown)
+        question, facts = chain_in(shown), facts_in(shown)
         person, missing, last = question.person, "", ""
         for relation in question.relations:
             last = query_for(person, relation)
