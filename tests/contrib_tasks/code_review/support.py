@@ -7,7 +7,7 @@ import atexit
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from orchestrion_code_review.challenge import Challenge, Test, builtin
 from orchestrion_code_review.task import CodeReview, RunningReview, problem_of
@@ -97,9 +97,9 @@ async def opened(**settings: Any) -> AsyncIterator[RunningReview]:
 
 
 def closed(**settings: Any) -> RunningReview:
-    """The task without a sandbox."""
-    task = CodeReview(**settings)
-    return RunningReview(task, task.challenges())
+    """The task without a sandbox and tools: it has problems and no verdicts."""
+    task, nothing = CodeReview(**settings), cast(Any, None)
+    return RunningReview(task, task.challenges(), (), nothing, nothing)
 
 
 def running(do: Callable[[RunningReview], Awaitable[T]], **settings: Any) -> T:

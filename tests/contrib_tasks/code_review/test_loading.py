@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from orchestrion_code_review.challenge import Challenge, Test, split_of
 from orchestrion_code_review.check_suite import main
 from orchestrion_code_review.judging import Judgement, judge
@@ -75,13 +76,8 @@ def challenge(row: dict[str, Any]) -> Challenge:
 
 def judged(one: Challenge, *programs: str) -> list[Judgement]:
     async def run() -> list[Judgement]:
-        return [
-            await judge(
-                box(), code, one.entry_point, one.tests,
-                prelude=one.prelude, names=one.names, limits=Limits(),
-            )
-            for code in programs
-        ]  # fmt: skip
+        hidden = evolve(one, examples=())
+        return [await judge(box(), code, hidden, Limits()) for code in programs]
 
     return in_loop(run())
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from orchestrion_code_review.static import StaticTools
+from orchestrion_code_review.static import StaticTools, opened_tools
 
 TIDY = "def add(a: int, b: int) -> int:\n    return a + b\n"
 BARE = "import os\ndef add(a, b):\n    x = 1\n    return a + b\n"
@@ -18,7 +18,7 @@ BRANCHES = "def pick(n: int) -> int:\n" + "".join(
 @pytest.fixture(scope="module", autouse=True)
 def tools() -> Iterator[StaticTools]:
     """One set for all tests, since mypy reads the standard library once for each."""
-    with StaticTools(["ruff", "complexity", "types"]).opened() as opened:
+    with opened_tools(["ruff", "complexity", "types"]) as opened:
         TOOLS.append(opened)
         yield opened
         TOOLS.clear()

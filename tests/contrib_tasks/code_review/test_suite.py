@@ -12,7 +12,6 @@ from pathlib import Path
 from orchestrion_code_review.challenge import (
     LEVELS,
     Challenge,
-    Test,
     builtin,
     constant_share,
     split_of,
@@ -33,19 +32,11 @@ EVERY = (*builtin(), *COMPOSED)
 LIMITS = Limits(wall_seconds=10, cpu_seconds=5)
 
 
-def judgements(
-    asked: Sequence[tuple[Challenge, str, tuple[Test, ...]]], examples: bool = False
-) -> list[Judgement]:
+def judgements(asked: Sequence[tuple[Challenge, str]]) -> list[Judgement]:
     """Verdicts on programs, all in one sandbox."""
 
     async def run() -> list[Judgement]:
-        return [
-            await judge(
-                box(), code, one.entry_point, tests,
-                examples=one.examples if examples else (), limits=LIMITS,
-            )
-            for one, code, tests in asked
-        ]  # fmt: skip
+        return [await judge(box(), code, one, LIMITS) for one, code in asked]
 
     return in_loop(run())
 
@@ -59,7 +50,7 @@ def test_the_six_classics_and_at_least_forty_more_on_three_levels() -> None:
 
 
 def test_every_solution_passes_its_examples_and_hidden_tests() -> None:
-    found = judgements([(one, one.solution, one.examples + one.tests) for one in EVERY])
+    found = judgements([(one, one.solution) for one in EVERY])
     failed = [
         one.id for one, verdict in zip(EVERY, found, strict=True) if not verdict.judged.passed
     ]
@@ -68,18 +59,18 @@ def test_every_solution_passes_its_examples_and_hidden_tests() -> None:
 
 
 def test_every_wrong_solution_fails_some_hidden_test_and_some_pass_all_examples() -> None:
-    asked = [(one, code, one.tests) for one in EVERY for code in one.wrong]
-    assert {one.id for one, _, _ in asked} == {one.id for one in EVERY}, "each has one at least"
-    found = judgements(asked, examples=True)
+    asked = [(one, code) for one in EVERY for code in one.wrong]
+    assert {one.id for one, _ in asked} == {one.id for one in EVERY}, "each has one at least"
+    found = judgements(asked)
     passed = [
         (one.id, code)
-        for (one, code, _), verdict in zip(asked, found, strict=True)
+        for (one, code), verdict in zip(asked, found, strict=True)
         if all(outcome.passed for outcome in verdict.outcomes)
     ]
     assert passed == []
     fooled = {
         one.id
-        for (one, _, _), verdict in zip(asked, found, strict=True)
+        for (one, _), verdict in zip(asked, found, strict=True)
         if one.category != "composed" and all(outcome.passed for outcome in verdict.examples)
     }
     assert len(fooled) >= len(builtin()) // 2, "examples are not enough"

@@ -272,15 +272,10 @@ def test_agents_never_see_hidden_tests_or_solutions() -> None:
 # ---------------------------------------------------------------- settings
 
 
-def test_a_closed_task_has_problems_and_no_verdict() -> None:
+def test_settings_choose_problems() -> None:
     task = closed()
     problems = [one for split in ("train", "validation", "test") for one in task.problems(split)]
     assert len(problems) == len(builtin())
-    with pytest.raises(UsageError, match="open the code-review task"):
-        asyncio.run(scored(task, turns(("w", RIGHT))))
-
-
-def test_settings_choose_problems() -> None:
     hard = CodeReview(levels=["advanced"], generated=12)
     assert {one.level for one in hard.challenges()} == {"advanced"}
     assert any(one.category == "composed" for one in hard.challenges())

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from orchestrion_code_review.task import CodeReview, RunningReview, problem_of
-from orchestrion_code_review.work import FEATURES
+from orchestrion_code_review.work import begun, features
 from orchestrion_repair import digest_of, role_of
 from orchestrion_repair_agents.run_tests import RunTests
 
@@ -16,6 +16,7 @@ from orchestrion.testing import Fixed, engine_for
 from tests.contrib_tasks.code_review.support import DOUBLE, RIGHT, WRONG, running, says
 
 PROBLEM = problem_of(DOUBLE)
+FEATURES = list(features(begun(PROBLEM.data)))
 
 
 async def shown(task: RunningReview, *outputs: tuple[str, Output]) -> Observation:

@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_search.world import SearchTeacher, World, asked, facts_in, generate, query_for
+from orchestrion_search.world import SearchTeacher, World, chain_in, facts_in, generate, query_for
 
 from orchestrion import CallError, Key, UsageError
 
@@ -29,7 +29,7 @@ def test_every_answer_follows_from_the_corpus(form: str) -> None:
         shown = " ".join(one.text for one in documents)
     facts, titles = facts_in(shown), {one.title for one in documents}
     for problem in (one for found in divided.values() for one in found):
-        question = asked(problem.text)
+        question = chain_in(problem.text)
         person = question.person
         for relation in question.relations:
             person = facts[person, relation]
@@ -43,7 +43,7 @@ def test_every_answer_follows_from_the_corpus(form: str) -> None:
 def test_splits_share_no_person(form: str) -> None:
     divided, _ = generate(world(form))
     people = [
-        {asked(one.text).person for one in found}
+        {chain_in(one.text).person for one in found}
         | {answer for one in found for answer in one.hidden["answers"]}
         for found in divided.values()
     ]

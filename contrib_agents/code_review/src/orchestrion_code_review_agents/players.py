@@ -1,8 +1,8 @@
 """The players of a code review, and their scripts: the solutions that come with the task.
 
-They are players, not solvers: each has the script, the right and some wrong solutions of a
-problem, and acts with a stated skill. They never see a test. With problems of another origin they
-have no script, and their turns fail.
+They do not solve problems: each has the script, which is the right and some wrong solutions of a
+problem, and acts with a stated skill. They never see a test. For other problems they have no
+script, and their turns fail.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Annotated
 
 from attrs import frozen
-from orchestrion_code_review import Challenge, challenge_in, challenge_of, versions_of
+from orchestrion_code_review import Challenge, Version, challenge_in, challenge_of, versions_of
 
 from orchestrion import Agent, Calls, Key, Meta, Output, Problem, Usage, View
 
@@ -24,9 +24,9 @@ class Script:
     """The programs that a player can write.
 
     Args:
-        level: how hard the problem is.
+        level: of the problem.
         right: a right program.
-        wrong: wrong ones.
+        wrong: wrong programs.
     """
 
     level: str
@@ -43,26 +43,11 @@ class Script:
         return _core(code) == _core(self.right)
 
 
-@frozen
-class LatestVersion:
-    """The latest version, as an agent sees it.
-
-    Args:
-        code: the program.
-        on: its digest, for reports about it.
-        defect: whether a review of it says that it has a defect.
-    """
-
-    code: str
-    on: str
-    defect: bool
-
-
 def script_of(problem: Problem) -> Script:
     """Return the script for a problem.
 
     Raises:
-        RuntimeError: the problem did not come with the task.
+        RuntimeError: the problem does not come with the task.
     """
     challenge = challenge_of(problem.id)
     if challenge is None:
@@ -74,40 +59,37 @@ def script_of(problem: Problem) -> Script:
 
 
 def script_in(text: str) -> Script | None:
-    """Return the script for the last problem that a text shows; None if it shows none."""
+    """Return the script for the last known problem in a text; None if there is none."""
     challenge = challenge_in(text)
     return Script.of(challenge) if challenge is not None else None
 
 
-def latest(view: View) -> LatestVersion | None:
-    """Return the latest version that an agent may read; None if there is none."""
+def latest(view: View) -> tuple[Version, bool] | None:
+    """Return the latest version that an agent may read, and whether a review says it has a defect.
+
+    None if there is no version.
+    """
     versions = versions_of(view.turns)
     if not versions:
         return None
-    version = versions[-1]
-    reports = [turn.output.data for turn in view.turns]
-    defect = any(
-        isinstance(report, dict)
-        and report.get("tool") == "review"
-        and report.get("on") == version.digest
-        and report.get("defect") is True
-        for report in reports
-    )
-    return LatestVersion(version.code, version.digest, defect)
+    latest_version, defect = versions[-1], False
+    for turn in view.turns:
+        match turn.output.data:
+            case {"tool": "review", "on": on, "defect": True} if on == latest_version.digest:
+                defect = True
+    return latest_version, defect
 
 
-def said(view: View, text: str, data: dict[str, object], cost: float) -> Output:
-    """Return a turn with the tokens that a model would have read and written, four characters
-    each.
-    """
+def output_of(view: View, text: str, data: dict[str, object], cost: float) -> Output:
+    """Return an output with the tokens of a model, counted as four characters each."""
     read = len(view.problem.text) + sum(len(turn.output.content) for turn in view.turns)
     return Output(text, data, Usage(0, read // 4, len(text) // 4, 0.0, cost))
 
 
-def played(agent: object, tokens: int) -> Usage:
-    """Return what a turn states at most: no call, and the tokens that a model would have taken.
+def ceiling_of_turn(agent: object, tokens: int) -> Usage:
+    """Return the most that a turn takes: no call, and the tokens of a model.
 
-    The programs that are played are generated, and far shorter.
+    All programs of scripts are far shorter than 2,000 tokens.
     """
     return Usage(0, tokens, 2_000)
 
@@ -131,7 +113,7 @@ def _core(code: str) -> str:
 
 
 class _Bare(ast.NodeTransformer):
-    """Takes types away."""
+    """Removes types."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
@@ -149,9 +131,9 @@ class _Bare(ast.NodeTransformer):
 
 @frozen
 class PlayWriter(Agent):
-    """Writes a solution: a right one as often as its skill says, else one of the wrong ones.
+    """Writes a solution: a right one at the rate of its skill, else one of the wrong ones.
 
-    Every turn is a new attempt; it learns nothing from what was said.
+    Every turn is a new attempt, whatever other agents wrote.
 
     Args:
         basic: how often it is right on basic problems.
@@ -168,17 +150,17 @@ class PlayWriter(Agent):
     cost: Annotated[float, Meta(ge=0)] = 1.0
 
     role = "writes a solution"
-    ceiling = played
+    ceiling = ceiling_of_turn
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """One attempt."""
+        """Return one attempt."""
         script = script_of(view.problem)
         right, which, neat = key.uniforms(3)
         code = script.right
         if right >= getattr(self, script.level):
             code = script.wrong[int(which * len(script.wrong))]
         code = code if neat < self.tidy else untidy(code)
-        return said(view, f"```python\n{code}```\n", {"code": code}, self.cost)
+        return output_of(view, f"```python\n{code}```\n", {"code": code}, self.cost)
 
 
 @frozen
@@ -196,17 +178,20 @@ class PlayReviewer(Agent):
     cost: Annotated[float, Meta(ge=0)] = 0.5
 
     role = "says whether the latest version has a defect"
-    ceiling = played
+    ceiling = ceiling_of_turn
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """One look at the latest version."""
-        script, seen = script_of(view.problem), latest(view)
-        if seen is None:
-            return said(view, "There is nothing to review yet.", {"tool": "review"}, self.cost)
-        chance = self.false_alarm if script.is_right(seen.code) else self.skill
+        """Return a review of the latest version."""
+        script, newest = script_of(view.problem), latest(view)
+        if newest is None:
+            return output_of(view, "There is nothing to review yet.", {"tool": "review"}, self.cost)
+        version, _ = newest
+        chance = self.false_alarm if script.is_right(version.code) else self.skill
         defect = key.uniform() < chance
         text = "I see a defect: it is not right for all inputs." if defect else "I see no defect."
-        return said(view, text, {"tool": "review", "on": seen.on, "defect": defect}, self.cost)
+        return output_of(
+            view, text, {"tool": "review", "on": version.digest, "defect": defect}, self.cost
+        )
 
 
 @frozen
@@ -226,19 +211,20 @@ class PlayRefactorer(Agent):
     cost: Annotated[float, Meta(ge=0)] = 0.8
 
     role = "tidies and mends the latest version"
-    ceiling = played
+    ceiling = ceiling_of_turn
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Return a new version, if there is one to begin with."""
-        script, seen = script_of(view.problem), latest(view)
-        if seen is None:
-            return said(view, "There is nothing to refactor yet.", {}, self.cost)
+        script, newest = script_of(view.problem), latest(view)
+        if newest is None:
+            return output_of(view, "There is nothing to refactor yet.", {}, self.cost)
+        version, defect = newest
         chance, which = key.uniforms(2)
-        if script.is_right(seen.code):
-            breaks = seen.defect and chance < self.slip
+        if script.is_right(version.code):
+            breaks = defect and chance < self.slip
             code = script.wrong[int(which * len(script.wrong))] if breaks else script.right
-        elif chance < (self.skill if seen.defect else self.unaided):
+        elif chance < (self.skill if defect else self.unaided):
             code = script.right
         else:
-            code = seen.code
-        return said(view, f"```python\n{code}```\n", {"code": code}, self.cost)
+            code = version.code
+        return output_of(view, f"```python\n{code}```\n", {"code": code}, self.cost)

@@ -1,4 +1,4 @@
-"""What a problem of code review is, and its tests: text that a person reads and a judge runs."""
+"""The problems of the task and their tests, which are text that people read and a judge runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Test:
 
         Args:
             entry_point: the function under test.
-            names: other names that stand for it.
+            names: other names of it.
         """
         return _case(self, frozenset((entry_point, *names)))
 
@@ -65,13 +65,13 @@ class Test:
 
 @frozen
 class Reference:
-    """What a problem should take, at most, for full marks.
+    """The most that a solution may take for the full score.
 
     Args:
         turns: of the team.
         tokens: read and written by models.
         usd: US dollars.
-        complexity: cyclomatic, of the solution's most complex function.
+        complexity: cyclomatic complexity of the solution's most complex function.
     """
 
     turns: int = 3
@@ -105,7 +105,7 @@ class Challenge:
         prelude: source that tests which are statements need.
         names: other names of the entry point in the tests.
         group: problems of one group are in one split.
-        split: where it belongs; None leaves it to a hash of the group.
+        split: its split; None if a hash of the group decides.
     """
 
     id: str
@@ -125,10 +125,9 @@ class Challenge:
 
 
 def constant_share(tests: Sequence[Test], entry_point: str, names: Sequence[str] = ()) -> float:
-    """Return the largest share of tests that a function passes which always gives, or raises, the
-    same.
+    """Return the largest share of the tests that a constant function passes.
 
-    0 if all tests want the same, because then a constant is the right answer.
+    It is 0 if all tests expect the same, because then a constant is the right answer.
     """
     cases = [test.case(entry_point, names) for test in tests]
     wanted = Counter((c.raises or repr(c.wanted)) for c in cases if c is not None)
@@ -142,17 +141,16 @@ def constant_share(tests: Sequence[Test], entry_point: str, names: Sequence[str]
 
 @lru_cache(maxsize=100_000)
 def _case(test: Test, names: frozenset[str]) -> Case | None:
-    text = test.text
     try:
-        if RAISES in text and (raising := _raising(text, names)):
+        if RAISES in test.text and (raising := _raising(test.text, names)):
             return raising
-        [node] = ast.parse(text).body
-        if isinstance(node, ast.Assert):
-            return _compared(node.test, names, "python", test.tolerance)
-        if isinstance(node, ast.Expr):
-            return _compared(node.value, names, test.equal, test.tolerance)
+        match ast.parse(test.text).body:
+            case [ast.Assert(condition)]:
+                return _compared(condition, names, "python", test.tolerance)
+            case [ast.Expr(condition)]:
+                return _compared(condition, names, test.equal, test.tolerance)
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
-        return None
+        pass
     return None
 
 
@@ -166,7 +164,7 @@ def _raising(text: str, names: frozenset[str]) -> Case | None:
 
 
 def _compared(node: ast.expr, names: frozenset[str], equal: Equal, tolerance: float) -> Case | None:
-    """Return a comparison of a call with plain data, on either side."""
+    """Return the case of a comparison of a call with plain data, on either side."""
     match node:
         case ast.Compare(left, [ast.Eq()], [right]):
             call, wanted = (left, right) if _is_call(left, names) else (right, left)
@@ -183,38 +181,37 @@ def _is_call(node: ast.expr, names: frozenset[str]) -> bool:
 
 
 def _arguments(node: ast.expr, names: frozenset[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call of the entry point with plain data.
+    """Return the positional and named arguments of a call of the entry point.
 
     Raises:
-        ValueError: it is no such call.
+        ValueError: it is no such call, or an argument is not plain data.
     """
     if not isinstance(node, ast.Call) or not _is_call(node, names):
-        raise ValueError("no call of the entry point")
+        raise ValueError("not a call of the entry point")
     named: dict[str, Any] = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise ValueError("keywords are unpacked")
+            raise ValueError("a mapping is unpacked")
         named[keyword.arg] = ast.literal_eval(keyword.value)
-    return tuple(ast.literal_eval(argument) for argument in node.args), named
+    return tuple(map(ast.literal_eval, node.args)), named
 
 
 def _is_comparison(text: str) -> bool:
     try:
-        [node] = ast.parse(text).body
+        return isinstance(ast.parse(text, mode="eval").body, ast.Compare)
     except (SyntaxError, ValueError):
         return False
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare)
 
 
 # ---------------------------------------------------------------- splits
 
 
 FRACTIONS: Mapping[Split, float] = {"train": 0.5, "validation": 0.2, "test": 0.3}
-"""About these shares of problems that name no split."""
+"""Approximate shares of the problems that name no split."""
 
 
 def split_of(challenge: Challenge, fractions: Mapping[Split, float] = FRACTIONS) -> Split:
-    """Its own, or the one its group falls into; other problems have no say in it."""
+    """Return the split of a problem: its own, or a draw by its group alone."""
     if challenge.split is not None:
         return challenge.split
     name = (challenge.group or challenge.id).encode("utf-8", "replace")
@@ -227,10 +224,10 @@ def split_of(challenge: Challenge, fractions: Mapping[Split, float] = FRACTIONS)
 
 
 def check_fractions(fractions: Mapping[Split, float]) -> None:
-    """Refuse what are no shares that make 1 together.
+    """Check that shares add up to 1.
 
     Raises:
-        UsageError: says what is wrong.
+        UsageError: they do not, or one is negative.
     """
     shares = list(fractions.values())
     if not shares or min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:
@@ -242,27 +239,17 @@ def check_fractions(fractions: Mapping[Split, float]) -> None:
 
 @cache
 def builtin() -> tuple[Challenge, ...]:
-    """Return all of them, the easy ones first."""
-    return tuple(challenge for level in LEVELS for challenge in _of(level))
-
-
-def _of(level: Level) -> tuple[Challenge, ...]:
-    path = files("orchestrion_code_review") / "suite" / f"{level}.toml"
-    problems = tomllib.loads(path.read_text("utf-8"))["problem"]
-    return tuple(_challenge(level, row) for row in problems)
-
-
-def _challenge(level: Level, row: Mapping[str, Any]) -> Challenge:
-    return Challenge(
-        id=row["id"],
-        text=" ".join(row["text"].split()),
-        entry_point=row["entry_point"],
-        examples=tuple(map(Test, row["examples"])),
-        tests=tuple(map(Test, row["tests"])),
-        level=level,
-        category=row["category"],
-        solution=row["solution"],
-        wrong=tuple(row["wrong"]),
-        reference=Reference(**row["reference"]),
-        group=row["id"],
-    )
+    """Return all built-in problems, the easy ones first."""
+    challenges: list[Challenge] = []
+    for level in LEVELS:
+        path = files("orchestrion_code_review") / "suite" / f"{level}.toml"
+        for row in tomllib.loads(path.read_text("utf-8"))["problem"]:
+            parsed = {
+                "text": " ".join(row["text"].split()),
+                "examples": tuple(map(Test, row["examples"])),
+                "tests": tuple(map(Test, row["tests"])),
+                "wrong": tuple(row["wrong"]),
+                "reference": Reference(**row["reference"]),
+            }
+            challenges.append(Challenge(**row | parsed, level=level, group=row["id"]))
+    return tuple(challenges)

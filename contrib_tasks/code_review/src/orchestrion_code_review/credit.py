@@ -1,9 +1,8 @@
-"""What a turn was worth: play the episode again without it, and see what is missing.
+"""The worth of a turn: run the episode again without it, and compare the scores.
 
 For each turn of an episode the trainer forks before it, skips it, and runs the rest with the same
-keys. The turn's credit is what the episode scores more than that; since the shorter one takes
-less, what the turn took is charged. A trajectory alone cannot tell this: a reviewer who only talks
-may have been what the next version needed, or air.
+keys. The credit of the turn is the difference of the scores, which includes the cost of the turn. A
+trajectory alone cannot show whether the next version needed what a reviewer said.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from orchestrion import (
 
 @frozen
 class Credit:
-    """What one turn was worth, in points from 0 to 10.
+    """The worth of one turn, in points from 0 to 10.
 
     Args:
-        agent: whose turn.
-        work: of quality, that are missing without it: what it added to the team's work.
-        net: of the whole score, so that what the turn took is charged.
+        agent: whose turn it is.
+        work: the points of quality that are lost without the turn.
+        net: the points of the whole score, which includes the cost of the turn.
     """
 
     agent: str
@@ -48,7 +47,7 @@ class Credit:
 
 @frozen
 class _Move:
-    """One decision of an episode: from where, what was started, and with which key."""
+    """One decision of an episode: the branch before it, what it started, and the key."""
 
     before: Branch
     start: tuple[Activation, ...]
@@ -57,15 +56,15 @@ class _Move:
 
 @frozen
 class TurnCredit(Trainer):
-    """Measures turns and changes nothing; a stage after others shows what they led to.
+    """Measures turns and changes nothing; put it after other stages.
 
-    Each iteration plays some episodes with the policy as it stands, and each of them again once
-    for every turn. It reports `work/AGENT` and `net/AGENT`, means over the turns of an agent in
-    points from 0 to 10 (see `Credit`), and how many turns were measured.
+    Each iteration runs some episodes with the current policy, and each of them again once for
+    every turn. It reports `work/AGENT` and `net/AGENT`, means over the turns of an agent in points
+    from 0 to 10 (see `Credit`), and the number of measured turns.
 
     Args:
-        iterations: how often.
-        episodes: episodes an iteration, each on another training problem.
+        iterations: number of iterations.
+        episodes: episodes of an iteration, each on another training problem.
         turns: the most turns of an episode.
     """
 
@@ -74,7 +73,7 @@ class TurnCredit(Trainer):
     turns: Annotated[int, Meta(ge=1)] = 8
 
     def check(self, session: Session) -> None:
-        """There has to be something to play."""
+        """Raise UsageError if the task has no training problems."""
         if not session.problems("train"):
             raise UsageError("trainer turn-credit: the task has no training problems")
 
@@ -90,13 +89,13 @@ class TurnCredit(Trainer):
 
 
 async def credits_of(session: Session, problem: Problem, key: Key, turns: int) -> list[Credit]:
-    """Play an episode with the session's policy, and measure each of its turns.
+    """Run an episode with the session's policy, and return the credit of each turn.
 
     Args:
-        session: a trainer's.
-        problem: what to work on.
+        session: of the trainer.
+        problem: of the episode.
         key: of the episode.
-        turns: at most so many.
+        turns: the most turns.
     """
     moves, end = await _played(session, problem, key, turns)
     with_all = await session.score(end, final=True)
@@ -105,16 +104,16 @@ async def credits_of(session: Session, problem: Problem, key: Key, turns: int) -
     without = await asyncio.gather(*(session.score(ending, final=True) for ending in ends))
     return [
         Credit(
-            moves[m].start[a].agent,
-            _quality(with_all) - _quality(less),
-            10 * (with_all.value - less.value),
+            agent=moves[m].start[a].agent,
+            work=_quality(with_all) - _quality(less),
+            net=10 * (with_all.value - less.value),
         )
         for (m, a), less in zip(places, without, strict=True)
     ]
 
 
 def _quality(scores: Scores) -> float:
-    """Points for the work alone; of a task that does not tell it apart, its value."""
+    """Return the points of quality; for a task without this part, those of the value."""
     return scores.parts.get("quality", 10 * scores.value)
 
 
@@ -131,7 +130,7 @@ async def _played(
         [decision] = session.policy.decide([situation], [key.child("decide", n)])
         if decision.stop or not decision.start:
             break
-        # Places stay the same where a turn before is left out, and keys go by places.
+        # An index stays the same when a turn before it is left out: keys depend on it.
         first = len(branch.trajectory)
         start = tuple(replace(a, index=first + j) for j, a in enumerate(decision.start[:left]))
         moves.append(_Move(branch, start, key.child("move", n)))
@@ -140,7 +139,7 @@ async def _played(
 
 
 async def _without(session: Session, moves: Sequence[_Move], at: int, which: int) -> Branch:
-    """Return how the episode ends if one activation of one move is left out."""
+    """Return the end of the episode without one activation of one move."""
     branch = moves[at].before
     for n, move in enumerate(moves[at:], start=at):
         left_out = which if n == at else None
@@ -160,7 +159,7 @@ def _over(branch: Branch) -> bool:
 
 
 def summary(credits: Sequence[Credit]) -> dict[str, float]:
-    """Means by agent, and how many turns there were."""
+    """Return the mean credits by agent, and the number of turns."""
     metrics = {"measured_turns": float(len(credits))}
     for agent in sorted({credit.agent for credit in credits}):
         mine = [credit for credit in credits if credit.agent == agent]

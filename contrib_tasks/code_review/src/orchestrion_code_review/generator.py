@@ -1,8 +1,7 @@
 """Composed problems: some steps over a list of numbers, and an end.
 
-Wanted values are what the blocks' functions give one after the other, never what some source
-gives. Equal keys give equal problems; a problem depends on its blocks alone, not on how many
-others were drawn, and its split on its name.
+Equal keys give equal problems. A problem depends on its blocks alone, and its split on its name,
+however many problems are drawn.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import Any
+
+from attrs import evolve
 
 from orchestrion import Key
-from orchestrion_code_review.blocks import ENDS, STEPS, Block
+from orchestrion_code_review.blocks import ENDS, STEPS, Block, computed
 from orchestrion_code_review.challenge import (
     LEVELS,
     REFERENCES,
     Challenge,
     Level,
-    Reference,
     Test,
     builtin,
 )
@@ -30,11 +29,11 @@ _COMPLEXITY = 5
 
 
 def generate(count: int, key: Key) -> tuple[Challenge, ...]:
-    """So many different problems.
+    """Return different problems, of each level in turn.
 
     Args:
-        count: how many; levels take turns.
-        key: which ones.
+        count: number of problems.
+        key: for random draws.
     """
     made: dict[str, Challenge] = {}
     draw = 0
@@ -48,7 +47,7 @@ def generate(count: int, key: Key) -> tuple[Challenge, ...]:
 
 
 def _draw(level: Level, key: Key) -> tuple[Block, ...]:
-    """Steps of a level, no two alike, and an end."""
+    """Return different steps, as many as the level has, and an end."""
     random = key.random()
     few = {"basic": 1, "intermediate": 2, "advanced": 3}[level]
     number = few if few < LONGEST - 1 else random.randint(few, LONGEST)
@@ -56,18 +55,18 @@ def _draw(level: Level, key: Key) -> tuple[Block, ...]:
 
 
 def compose(blocks: Sequence[Block]) -> Challenge | None:
-    """Return the problem of these blocks; None if too little depends on some block."""
+    """Return the problem of these blocks; None if a mistake in a step changes no result."""
     name = ".".join(block.name for block in blocks)
     inputs = _inputs(Key(0).child("composed", name))
-    wanted = [_run([block.right.does for block in blocks], numbers) for numbers in inputs]
+    right = [block.right for block in blocks]
+    wanted = [computed(right, numbers) for numbers in inputs]
     wrong = []
     for place, block in enumerate(blocks):
-        forms = [item.wrong if i == place else item.right for i, item in enumerate(blocks)]
-        got = [_run([form.does for form in forms], numbers) for numbers in inputs]
-        if got[2:] != wanted[2:]:
-            wrong.append(_source([form.source for form in forms], block=blocks[-1]))
-        elif block.wrong.source != block.right.source and place < len(blocks) - 1:
-            return None  # a mistake there would go unnoticed
+        sources = [*right[:place], block.wrong, *right[place + 1 :]]
+        if [computed(sources, numbers) for numbers in inputs[2:]] != wanted[2:]:
+            wrong.append(_source(sources, block=blocks[-1]))
+        elif place < len(blocks) - 1:
+            return None
     if not wrong or len({repr(item) for item in wanted}) < len(wanted) // 2:
         return None
     tests = [
@@ -75,7 +74,6 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
         for numbers, value in zip(inputs, wanted, strict=True)
     ]
     level = LEVELS[min(len(blocks) - 2, 2)]
-    standard = REFERENCES[level]
     return Challenge(
         id=f"composed/{name}",
         text=_text_of(blocks),
@@ -84,26 +82,19 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
         tests=tuple(tests[2:]),
         level=level,
         category="composed",
-        solution=_source([block.right.source for block in blocks], block=blocks[-1]),
+        solution=_source(right, block=blocks[-1]),
         wrong=tuple(dict.fromkeys(wrong)),
-        reference=Reference(standard.turns, standard.tokens, standard.usd, _COMPLEXITY),
+        reference=evolve(REFERENCES[level], complexity=_COMPLEXITY),
         group=name,
     )
 
 
 def _inputs(key: Key) -> list[list[int]]:
-    """Lists of numbers, the third empty: the first two are examples."""
+    """Return lists of numbers; the first two are for examples, and the third is empty."""
     random = key.random()
     lists = [[random.randint(-9, 12) for _ in range(random.randint(3, 9))] for _ in range(TESTS)]
     doubled = [[*numbers, *numbers[:2]] for numbers in lists[8:11]]
     return [*lists[:2], [], [random.randint(1, 9)], *lists[4:8], *doubled, *lists[11:]]
-
-
-def _run(functions: Sequence[Any], numbers: Sequence[int]) -> Any:
-    value: Any = list(numbers)
-    for function in functions:
-        value = function(value)
-    return value
 
 
 def _source(lines: Sequence[str], block: Block) -> str:
@@ -129,7 +120,7 @@ def _text_of(blocks: Sequence[Block]) -> str:
 
 _PREFIX = "composed/"
 _WORD = re.compile(r"[^\W_]+")
-# What `generator` writes; quotes and line breaks of a prompt may stand between its words.
+# The text of `_text_of`; a prompt may add quotes and line breaks between its words.
 _COMPOSED = re.compile(r"Take a list of whole numbers\. First (.+?)\. At last (.+?)\.\s", re.S)
 
 
@@ -144,7 +135,7 @@ def challenge_of(name: str) -> Challenge | None:
 
 
 def challenge_in(text: str) -> Challenge | None:
-    """Return the last of these problems that a text shows; None if it shows none.
+    """Return the last built-in or composed problem in a text; None if there is none.
 
     Case, punctuation and line breaks make no difference. A composed problem comes first.
     """
@@ -153,7 +144,7 @@ def challenge_in(text: str) -> Challenge | None:
 
 
 def _composed_in(text: str) -> str:
-    """Return the id of the last composed problem that a text shows, from its sentences."""
+    """Return the id of the last composed problem in a text; "" if there is none."""
     sentences = _COMPOSED.findall(text)
     if not sentences:
         return ""
@@ -163,7 +154,7 @@ def _composed_in(text: str) -> str:
 
 
 def _builtin_in(text: str) -> str:
-    """Return the id of the built-in problem whose words stand last in a text."""
+    """Return the id of the last built-in problem in a text; "" if there is none."""
     words = _words(text)
     positions = [(words.rfind(statement), name) for statement, name in _builtin_by_words()]
     position, name = max(positions, default=(-1, ""))
@@ -181,5 +172,5 @@ def _builtin_by_words() -> Sequence[tuple[str, str]]:
 
 
 def _words(text: str) -> str:
-    """Return a text as words alone, with a blank on either side, so that phrases can be found."""
+    """Return the words of a text, with a space on either side, so that phrases can be found."""
     return f" {' '.join(_WORD.findall(text.lower()))} "

@@ -1,7 +1,7 @@
 """Problems from files: JSON lines of your own, or the forms of public collections.
 
-`orchestrion-repair` reads the files (its README says where they may stand) and takes test
-sources apart. Here the right program counts, not a wrong one:
+`orchestrion-repair` reads the files (see its README) and the tests in them. Here a row needs a
+right program, not a wrong one:
 
     own         id or name, text, entry_point, and `cases`, or `visible` and `hidden`; optional:
                 solution, wrong (list), level, category, reference, prelude, split, group
@@ -9,9 +9,9 @@ sources apart. Here the right program counts, not a wrong one:
     MBPP        task_id, prompt, code, test_list; also test_imports, test_setup_code
     QuixBugs    name, buggy, correct, cases or pytest; and program.py beside program.json
 
-Where tests are not divided into visible and hidden, examples are those of the docstring; without
-any, the first test is the example if there is another. A row that is malformed or cannot be judged
-is left out, with its place and the reason; a file of which nothing is left is an error.
+Where tests are not divided into visible and hidden, the docstring has the examples; if it has none,
+the first of several tests is the example. A row that is malformed or cannot be judged is left out,
+with its place and the reason; it is an error if no row is left.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _TOLERANCE = 1e-9
 
 @frozen
 class LoadedSuite:
-    """What was loaded, and what was left out: one line each, with place and reason."""
+    """The problems that were loaded, and a line for each row that was left out."""
 
     challenges: tuple[Challenge, ...]
     skipped: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ def load(path: str | Path) -> LoadedSuite:
     """Return all problems of a folder or a file.
 
     Raises:
-        UsageError: nothing is left; says why, row by row.
+        UsageError: no row is left; gives the reason for each row.
     """
     raw = raw_rows(path)
     skipped = [*raw.malformed, *raw.skipped]
@@ -88,10 +88,10 @@ def load(path: str | Path) -> LoadedSuite:
 
 
 def from_text(text: str) -> Challenge | None:
-    """One problem from a path or a row of JSON; None if it is neither.
+    """Return the problem of a path or a row of JSON; None if the text is neither.
 
     Raises:
-        UsageError: it is one of these, but not of one problem.
+        UsageError: it does not describe one problem.
     """
     line = text.strip()
     if line.startswith("{"):
@@ -158,7 +158,7 @@ def read_challenge(name: str, row: Mapping[str, JSON]) -> tuple[Challenge, tuple
 
 
 def _solution(row: Mapping[str, JSON]) -> str:
-    """Return a right program: the one thing the public forms call by four names."""
+    """Return the right program, which has another name in each of the public forms."""
     if "prompt" in row and "canonical_solution" in row:
         name, prompt = text_of(row, "entry_point").strip(), text_of(row, "prompt")
         start = f"{text_of(row, 'import')}\n\n" if row.get("import") else ""
@@ -167,25 +167,23 @@ def _solution(row: Mapping[str, JSON]) -> str:
 
 
 def _words(row: Mapping[str, JSON], tree: ast.Module, entry: str) -> str:
-    """Return what is asked; where nothing says it, the docstrings do."""
+    """Return the description of the problem; without one, a docstring."""
     if words := text_of(row, "text", "prompt", "description"):
         return words
-    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == entry]
-    documents = [ast.get_docstring(node) or "" for node in functions]
-    if buggy := text_of(row, "buggy"):  # QuixBugs: a text at the end of the program
-        strings = (n.value for n in parsed("'buggy'", buggy).body if isinstance(n, ast.Expr))
-        documents += [
-            s.value for s in strings if isinstance(s, ast.Constant) and isinstance(s.value, str)
-        ]
+    documents = [ast.get_docstring(node) or "" for node in _functions(tree, entry)]
+    if buggy := text_of(row, "buggy"):
+        for node in parsed("'buggy'", buggy).body:
+            match node:  # QuixBugs has the text at the end of the program
+                case ast.Expr(ast.Constant(str(text))):
+                    documents.append(text)
     return next((text.strip() for text in documents if text.strip()), f"Write `{entry}`.")
 
 
 def _prelude(row: Mapping[str, JSON], tests: Tests, tree: ast.Module, entry: str) -> str:
-    """Return what statements need: their own, and what they find where they run beside the
-    solution.
+    """Return the source that statements need.
 
-    That is what the solution imports, of which tests of MBPP make use, and the helpers that
-    HumanEval's prompts define.
+    Beside their own prelude, this is what the solution imports, which tests of MBPP use, and the
+    helpers that HumanEval's prompts define.
     """
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     helpers = [
@@ -219,7 +217,7 @@ def _aliases(prelude: str, entry: str) -> tuple[str, ...]:
 
 
 def _entry(name: str, row: Mapping[str, JSON], tests: Tests, tree: ast.Module) -> str:
-    """Return the function under test: the one that is named, unless no test calls it."""
+    """Return the function under test: the named one, unless the tests call another."""
     given = text_of(row, "entry_point").strip()
     if not tree.body:
         if not given:
@@ -228,14 +226,12 @@ def _entry(name: str, row: Mapping[str, JSON], tests: Tests, tree: ast.Module) -
     called = (*tests.names, *_called(tests))
     if given and called and not {given, *_aliases(tests.prelude, given)} & set(called):
         # Some rows name the first function of the solution, which may be a helper.
-        given = next(
-            (called_name for called_name in called if called_name in _functions(tree)), given
-        )
+        given = next((other for other in called if _functions(tree, other)), given)
     return entry_point(name, tree, given, called)
 
 
-def _functions(tree: ast.Module) -> set[str]:
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+def _functions(tree: ast.Module, name: str) -> list[ast.FunctionDef]:
+    return [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
 
 
 def _statements(tests: Tests) -> list[str]:
@@ -256,13 +252,13 @@ def _called(tests: Tests) -> tuple[str, ...]:
 def _divided(
     tests: Tests, tree: ast.Module, entry: str
 ) -> tuple[tuple[Test, ...], tuple[Test, ...]]:
-    """Examples and hidden tests."""
+    """Return the examples and the hidden tests."""
     every_test = _distinct(_test(case, entry) for case in tests.cases)
     if tests.hidden is not None:
         return every_test, _distinct(_test(case, entry) for case in tests.hidden)
     if not every_test:
         raise Malformed("has no tests")
-    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == entry]
+    functions = _functions(tree, entry)
     examples = _distinct(Test(text) for node in functions for text in doctests(node))
     if examples or len(every_test) == 1:
         return examples, every_test
@@ -300,6 +296,6 @@ def _reference(row: Mapping[str, JSON], level: Level) -> Reference:
 
 
 def _digest(entry: str, *tests: Sequence[Test]) -> str:
-    """Problems with equal tests are one group."""
+    """Return the group of problems with these tests."""
     text = "\n".join([entry, *sorted(test.text for group in tests for test in group)])
     return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()

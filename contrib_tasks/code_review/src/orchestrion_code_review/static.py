@@ -4,13 +4,12 @@
     complexity  of the worst function: 1 up to the problem's reference, then reference / complexity
     types       1 if every function says its types and `mypy --strict` accepts the program, else 0
 
-They count what is wrong and take the worst, so that no line that is added to a program raises one;
-a share of lines would be raised by padding. All of the program counts, called or not: what a
-program reaches by way of `globals()` cannot be told by reading it. One that runs text (`exec`) or
-looks up its own functions like that hides its code from the tools, and measures 0.
+They count findings and take the worst function, so that no added line raises a measure; a share of
+lines could be raised by padding. All of the program counts, called or not. A program that hides
+code from the tools, by `exec` or by looking up functions in `globals()`, measures 0.
 
-Comments that would silence a tool count as no comments. A tool that ends in an error on a program
-has measured 0; one that cannot be started is an error of the installation.
+Comments that would silence a tool have no effect. If a tool fails on a program, the measure is 0;
+if it cannot be started, that is an error of the installation.
 """
 
 from __future__ import annotations
@@ -37,29 +36,36 @@ _HALVING = 10  # so many findings halve the measure
 _MODULES: Mapping[Measure, str] = {"ruff": "ruff", "complexity": "radon", "types": "mypy"}
 
 
+@contextmanager
+def opened_tools(measures: Sequence[Measure]) -> Iterator[StaticTools]:
+    """Yield the tools of these measures, with a folder of their own for caches.
+
+    Raises:
+        UsageError: a tool is not installed.
+    """
+    tools = [_MODULES[measure] for measure in measures]
+    missing = next((tool for tool in tools if find_spec(tool) is None), None)
+    if missing is not None:
+        raise UsageError(
+            f"the measure by {missing} needs {missing}, which is not installed here; "
+            "install it, or leave the measure out of `measures`"
+        )
+    with tempfile.TemporaryDirectory(prefix="orchestrion-static-") as folder:
+        yield StaticTools(measures, Path(folder))
+
+
 class StaticTools:
-    """The tools, with a folder of their own for caches. Open it with `with`."""
+    """Static tools that measure programs.
 
-    def __init__(self, measures: Sequence[Measure]) -> None:
-        missing = [
-            _MODULES[measure] for measure in measures if find_spec(_MODULES[measure]) is None
-        ]
-        if missing:
-            raise UsageError(
-                f"the measure by {missing[0]} needs {missing[0]}, which is not installed here; "
-                "install it, or leave the measure out of `measures`"
-            )
-        self._measures = tuple(measures)
-        self._some = asyncio.Semaphore(2)
-        self._one = asyncio.Lock()  # mypy's cache has one entry for every program's module
-        self._folder: Path | None = None
+    Args:
+        measures: what to measure.
+        folder: for the program that mypy reads, and mypy's cache.
+    """
 
-    @contextmanager
-    def opened(self) -> Iterator[StaticTools]:
-        """With a place for mypy's cache."""
-        with tempfile.TemporaryDirectory(prefix="orchestrion-static-") as folder:
-            self._folder = Path(folder)
-            yield self
+    def __init__(self, measures: Sequence[Measure], folder: Path) -> None:
+        self._measures, self._folder = tuple(measures), folder
+        self._slots = asyncio.Semaphore(2)
+        self._mypy = asyncio.Lock()  # mypy's cache has one entry for every program's module
 
     async def measure(self, code: str, complexity: int) -> dict[str, float]:
         """Return every measure of a program, from 0 to 1.
@@ -71,8 +77,8 @@ class StaticTools:
         try:
             tree = ast.parse(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return dict.fromkeys(self._measures, 0.0)
-        if _hides(tree):
+            tree = None
+        if tree is None or _hides(tree):
             return dict.fromkeys(self._measures, 0.0)
         work = {
             "ruff": lambda: self._ruff(code),
@@ -87,14 +93,14 @@ class StaticTools:
             "ruff", "check", "--isolated", "--ignore-noqa", "--no-cache", "--select", RULES,
             "--target-version", "py311", "--line-length", "100", "--output-format", "json", "-",
         )  # fmt: skip
-        async with self._some:
+        async with self._slots:
             findings = _json(await _run(arguments, code, (0, 1)))
         if not isinstance(findings, list):
             return 0.0
         return _HALVING / (_HALVING + len(findings))
 
     async def _complexity(self, code: str, reference: int) -> float:
-        async with self._some:
+        async with self._slots:
             report = _json(await _run(("radon", "cc", "-j", "-"), code, (0,)))
         blocks = report.get("-") if isinstance(report, dict) else None
         if not isinstance(blocks, list):
@@ -103,11 +109,9 @@ class StaticTools:
         return min(1.0, max(reference, 1) / worst)
 
     async def _types(self, code: str, tree: ast.Module) -> float:
-        if self._folder is None:
-            raise RuntimeError("open the tools before measuring types")
         if not _says_types(tree):
             return 0.0
-        async with self._one:
+        async with self._mypy:
             file = self._folder / "solution.py"
             await asyncio.to_thread(file.write_text, _without_comments(code), "utf-8")
             arguments = (
@@ -120,36 +124,31 @@ class StaticTools:
 
 
 def _says_types(tree: ast.Module) -> bool:
-    """Return whether there is a function, and all of them say what they take and return.
+    """Return whether there is a function, and all functions have type annotations.
 
-    Read here as well, since mypy does not look at branches that it takes for dead. A lambda says
-    nothing, unless it is given to something that does.
+    This is checked here too because mypy skips branches that it considers unreachable. A lambda is
+    only allowed as an argument of a call, whose parameter has a type.
     """
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    methods = {
-        part for n in ast.walk(tree) if isinstance(n, ast.ClassDef) for part in n.body
-    }  # of which the first argument says nothing
-    given = {
-        part
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Call)
-        for part in (*n.args, *(keyword.value for keyword in n.keywords))
-    }
-    lambdas = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and n not in given]
+    nodes = list(ast.walk(tree))
+    methods = {part for n in nodes if isinstance(n, ast.ClassDef) for part in n.body}
+    given: set[ast.expr] = set()
+    for call in nodes:
+        if isinstance(call, ast.Call):
+            given.update(call.args, (keyword.value for keyword in call.keywords))
+    functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    lambdas = [n for n in nodes if isinstance(n, ast.Lambda) and n not in given]
     return bool(functions) and not lambdas and all(_typed(n, n in methods) for n in functions)
 
 
 def _typed(function: ast.FunctionDef | ast.AsyncFunctionDef, method: bool) -> bool:
     a = function.args
-    taken = [*a.posonlyargs, *a.args]
-    static = any(
-        isinstance(d, ast.Name) and d.id == "staticmethod" for d in function.decorator_list
-    )
-    if method and not static:
-        taken = taken[1:]
-    taken += [*a.kwonlyargs, *(extra for extra in (a.vararg, a.kwarg) if extra is not None)]
+    names = {d.id for d in function.decorator_list if isinstance(d, ast.Name)}
+    positional = [*a.posonlyargs, *a.args]
+    if method and "staticmethod" not in names:
+        positional = positional[1:]  # `self` needs no annotation
+    arguments = [*positional, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
     returns = function.returns is not None or (method and function.name == "__init__")
-    return returns and all(argument.annotation is not None for argument in taken)
+    return returns and all(argument.annotation is not None for argument in arguments)
 
 
 def _complains(output: str) -> bool:
@@ -169,7 +168,7 @@ _ASSUMED = frozenset(("TYPE_CHECKING", "MYPY"))  # what mypy takes for true, and
 
 
 def _hides(tree: ast.Module) -> bool:
-    """Return whether a program runs what the tools cannot read."""
+    """Return whether a program runs code that the tools cannot read."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Load()) if name in _HIDING:
@@ -195,7 +194,7 @@ def _names(expression: ast.expr) -> set[str]:
 
 
 def _without_comments(code: str) -> str:
-    """Return the program with blanks for its comments: each line stays where it is."""
+    """Return the program without its comments; each line keeps its number."""
     rows = code.split("\n")
     try:
         for token in tokenize.generate_tokens(io.StringIO(code).readline):
@@ -217,7 +216,7 @@ def _json(text: str | None) -> Any:
 async def _run(
     arguments: Sequence[str], stdin: str, fine: tuple[int, ...], folder: Path | None = None
 ) -> str | None:
-    """Return what a tool prints; None if it failed, or took too long, over this program."""
+    """Return the output of a tool; None if it failed on the program or took too long."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-m", *arguments,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from attrs import Factory, field, frozen
-from orchestrion_repair import RepairLimits as TrialLimits
+from attrs import Factory, asdict, field, frozen
 from orchestrion_repair import Skills, skills_of
-from orchestrion_sandbox import Limits, Sandbox
+from orchestrion_repair.rows import listed
+from orchestrion_sandbox import Box, Limits, Profile, Sandbox, choose, require
+from structlog import get_logger
 
 from orchestrion import (
     JSON,
@@ -27,6 +28,7 @@ from orchestrion import (
     Task,
     Trajectory,
     Turn,
+    Usage,
     UsageError,
     no_calls,
     replace,
@@ -38,18 +40,17 @@ from orchestrion_code_review.challenge import (
     Level,
     Reference,
     Test,
+    builtin,
     check_fractions,
     split_of,
 )
-from orchestrion_code_review.scoring import ScoreInputs, VersionVerdict, Weights, scores
-from orchestrion_code_review.static import Measure, StaticTools
+from orchestrion_code_review.generator import generate
+from orchestrion_code_review.judging import Judgement, judge, only_shown, sound
+from orchestrion_code_review.loading import from_text, load
+from orchestrion_code_review.scoring import VersionVerdict, Weights, scores
+from orchestrion_code_review.static import Measure, StaticTools, opened_tools
 from orchestrion_code_review.versions import versions_of
 from orchestrion_code_review.work import advanced, begun, shown, target_data
-
-if TYPE_CHECKING:
-    from orchestrion_sandbox import Box
-
-    from orchestrion_code_review.judging import Judgement
 
 BUILTIN = "builtin"
 
@@ -100,14 +101,12 @@ class CodeReview:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[RunningReview]:
-        """With a sandbox, the static tools, and the problems read."""
-        from orchestrion_sandbox import Profile, choose, require
-
+        """Open a sandbox and the static tools, and read the problems."""
         check_fractions(self.fractions)
         if not self.quality_weight + self.collaboration_weight > 0:
             raise UsageError("task code-review: quality and collaboration cannot both weigh 0")
         sandbox = self.sandbox or choose("auto", level=self.level)
-        with StaticTools(self.measures).opened() as tools:
+        with opened_tools(self.measures) as tools:
             async with sandbox.open(Profile()) as box:
                 require(box, self.level, "task code-review")
                 challenges = self.challenges()
@@ -117,12 +116,12 @@ class CodeReview:
 
     @property
     def limits(self) -> Limits:
-        """How far one program may go."""
+        """The limits of one program."""
         return Limits(self.wall_seconds, self.cpu_seconds, self.memory_mb)
 
     @property
     def weights(self) -> Weights:
-        """How the parts of the score count."""
+        """The weights of the parts of the score."""
         return Weights(
             self.quality_weight,
             self.collaboration_weight,
@@ -131,56 +130,41 @@ class CodeReview:
         )
 
     def challenges(self) -> tuple[Challenge, ...]:
-        """Return all problems, in a fixed order; those of a file are not held against their
-        solutions yet.
+        """Return all problems, in a fixed order, before their solutions are checked.
 
         Raises:
-            UsageError: the suite cannot be read, or nothing is left of it.
+            UsageError: the suite cannot be read, or has no problem of the levels.
         """
-        chosen = [challenge for challenge in self._suite() if challenge.level in self.levels]
+        chosen: list[Challenge] = []
+        if self.suite == BUILTIN:
+            chosen += builtin()
+        else:
+            loaded = load(Path(self.suite))
+            self._warn(loaded.skipped)
+            chosen += loaded.challenges
         if self.generated:
-            from orchestrion_code_review.generator import generate
-
-            made = generate(self.generated, Key(self.generator_seed).child("code-review"))
-            chosen += [challenge for challenge in made if challenge.level in self.levels]
+            chosen += generate(self.generated, Key(self.generator_seed).child("code-review"))
+        chosen = [challenge for challenge in chosen if challenge.level in self.levels]
         if not chosen:
             raise UsageError(f"task code-review: {self.suite} has no problem of these levels")
         return tuple(chosen)
 
-    def _suite(self) -> Sequence[Challenge]:
-        if self.suite == BUILTIN:
-            from orchestrion_code_review.challenge import builtin
-
-            return builtin()
-        from orchestrion_code_review.loading import load
-
-        loaded = load(Path(self.suite))
-        self._tell(loaded.skipped)
-        return loaded.challenges
-
     async def _sound(self, challenges: Sequence[Challenge], box: Box) -> tuple[Challenge, ...]:
-        """Return those whose own solution passes under this task's limits, if one is known.
+        """Return the problems without a solution, or whose solution passes within the limits.
 
         Raises:
-            UsageError: nothing is left.
+            UsageError: there are none.
         """
-        from orchestrion_repair.rows import listed
-
-        from orchestrion_code_review.judging import sound
-
         loaded = await sound(challenges, box, self.limits)
         if not loaded.challenges:
             raise UsageError(f"{self.suite}: no problem can be judged{listed(loaded.skipped)}")
-        self._tell(loaded.skipped)
+        self._warn(loaded.skipped)
         return loaded.challenges
 
-    def _tell(self, left_out: Sequence[str]) -> None:
-        from orchestrion_repair.rows import listed
-        from structlog import get_logger
-
+    def _warn(self, left_out: Sequence[str]) -> None:
         if left_out:
-            which = listed(left_out)
-            get_logger().warning(f"left out of {self.suite}: {len(left_out)}{which}")
+            count = len(left_out)
+            get_logger().warning(f"left out of {self.suite}: {count}{listed(left_out)}")
 
 
 @frozen(eq=False)
@@ -191,44 +175,38 @@ class RunningReview(Task):
 
     settings: CodeReview
     challenges: tuple[Challenge, ...]
-    skills: Skills = ()
-    box: Box | None = None
-    tools: StaticTools | None = None
-    _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
+    skills: Skills
+    box: Box
+    tools: StaticTools
+    _problems: dict[Split, tuple[Problem, ...]] = field(factory=dict, init=False)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split, in a fixed order."""
-        if split not in self._known:
+        if split not in self._problems:
             fractions = self.settings.fractions
-            mine = [
-                challenge
-                for challenge in self.challenges
-                if split_of(challenge, fractions) == split
-            ]
-            limit = self.settings.max_problems or len(mine)
-            if len(mine) > limit:
-                mine = [mine[i * len(mine) // limit] for i in range(limit)]
-            self._known[split] = tuple(map(problem_of, mine))
-        return self._known[split]
+            chosen = [c for c in self.challenges if split_of(c, fractions) == split]
+            limit = self.settings.max_problems or len(chosen)
+            if len(chosen) > limit:
+                chosen = [chosen[i * len(chosen) // limit] for i in range(limit)]
+            self._problems[split] = tuple(map(problem_of, chosen))
+        return self._problems[split]
 
     def problem_from(self, text: str) -> Problem:
-        """Return a problem from a path, a line of JSON, or words alone, which nothing can judge."""
-        from orchestrion_code_review.loading import from_text
-
+        """Return the problem of a path or a line of JSON; of other text, one without tests."""
         challenge = from_text(text)
         return problem_of(challenge) if challenge is not None else Problem("input", text)
 
     # ------------------------------------------------------------ the environment
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """Nothing is known but the problem."""
+        """Return the beginning, where only the problem is known."""
         if problem.data is None:
             return Step()
         work = begun(problem.data, self.skills)
         return Step(work, shown(work))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """Return what the turn showed. The team decides when it is done."""
+        """Return the work after a turn. The team decides when it is done."""
         if state is None:
             return Step()
         work = advanced(state, turn)
@@ -245,76 +223,56 @@ class RunningReview(Task):
         final: bool,
         calls: Calls,
     ) -> Scores:
-        """Return the scores; before the end by the visible examples alone, which tell nothing
-        hidden.
-        """
+        """Return the scores; before the end, the visible examples replace the hidden tests."""
         versions = versions_of(trajectory.turns)
-        judge = _Judge(self, problem, calls, final)
-        if not judge.tests or not versions:
-            nothing = ScoreInputs([("", VersionVerdict())], {}, _usage(trajectory), len(trajectory))
-            return scores(nothing, self.settings.weights, Reference())
-        verdicts = [await judge.verdict(version.code) for version in versions]
-        last = verdicts[-1]
-        tidy = await judge.static(versions[-1].code) if last.judged.passed else {}
+        challenge = _challenge_of(problem, final)
+        weights, reference = self.settings.weights, challenge.reference
+        usage, turns = sum((turn.usage for turn in trajectory), Usage()), len(trajectory)
+        if not challenge.tests or not versions:
+            return scores([("", VersionVerdict())], {}, usage, turns, weights, reference)
+        verdicts = [await self._verdict(version.code, challenge, calls) for version in versions]
+        last, static = verdicts[-1], {}
+        if last.judged.passed:
+            static = await self._static(versions[-1].code, reference.complexity, calls)
         pairs = [(v.agent, verdict.judged) for v, verdict in zip(versions, verdicts, strict=True)]
-        what = ScoreInputs(pairs, tidy, _usage(trajectory), len(trajectory))
-        result = scores(what, self.settings.weights, judge.reference)
+        result = scores(pairs, static, usage, turns, weights, reference)
         parts = {**result.parts, **last.parts()}
         return replace(result, parts=parts, checks=last.checks() if final else {})
 
-
-def _usage(trajectory: Trajectory) -> Any:
-    from orchestrion import Usage
-
-    return sum((turn.usage for turn in trajectory), Usage())
-
-
-class _Judge:
-    """One problem's tests, and verdicts that equal programs share."""
-
-    def __init__(self, task: RunningReview, problem: Problem, calls: Calls, final: bool) -> None:
-        self._task, self._calls = task, calls
-        data, hidden = problem.data or {}, problem.hidden or {}
-        examples = [Test(**row) for row in data.get("examples", [])]
-        tests = [Test(**row) for row in hidden.get("tests", [])] if final else []
-        self.tests = tuple(tests or examples)
-        self.examples = tuple(example for example in examples if example not in self.tests)
-        self._entry_point = data.get("entry_point", "")
-        self._prelude, self._names = hidden.get("prelude", ""), tuple(hidden.get("names", ()))
-        self.reference = Reference(**data.get("reference", {}))
-
-    async def verdict(self, code: str) -> Judgement:
-        """Return how a program does on all tests."""
-        from orchestrion_code_review.judging import judge
-
-        box, limits = self._task.box, self._task.settings.limits
-        if box is None:
-            raise UsageError("open the code-review task before asking it for a verdict")
-
-        async def run() -> Judgement:
-            return await judge(
-                box, code, self._entry_point, self.tests,
-                examples=self.examples, prelude=self._prelude, names=self._names, limits=limits,
-            )  # fmt: skip
-
-        tests, examples = ([t.to_json() for t in group] for group in (self.tests, self.examples))
-        content = ["code-review", code, self._entry_point, tests, examples, self._prelude]
-        judgement: Judgement = await self._calls.reuse(content, run)
+    async def _verdict(self, code: str, challenge: Challenge, calls: Calls) -> Judgement:
+        """Return how a program does on all tests; equal programs share a verdict."""
+        groups = (challenge.tests, only_shown(challenge))
+        tests, examples = ([test.to_json() for test in group] for group in groups)
+        content = ["code-review", code, challenge.entry_point, tests, examples, challenge.prelude]
+        limits = self.settings.limits
+        judgement: Judgement = await calls.reuse(
+            content, lambda: judge(self.box, code, challenge, limits)
+        )
         return judgement
 
-    async def static(self, code: str) -> dict[str, float]:
-        """Return the static measures of a program."""
-        tools, complexity = self._task.tools, self.reference.complexity
-        if tools is None:
-            return {}
-
-        async def run() -> dict[str, float]:
-            return await tools.measure(code, complexity)
-
-        measures: dict[str, float] = await self._calls.reuse(
-            ["code-review static", code, complexity], run
+    async def _static(self, code: str, complexity: int, calls: Calls) -> dict[str, float]:
+        """Return the static measures of a program; equal programs share them."""
+        measures: dict[str, float] = await calls.reuse(
+            ["code-review static", code, complexity], lambda: self.tools.measure(code, complexity)
         )
         return measures
+
+
+def _challenge_of(problem: Problem, final: bool) -> Challenge:
+    """Return what a verdict needs of a problem; before the end, the examples are its tests."""
+    data, hidden = problem.data or {}, problem.hidden or {}
+    examples = tuple(Test(**row) for row in data.get("examples", []))
+    tests = tuple(Test(**row) for row in hidden.get("tests", [])) if final else ()
+    return Challenge(
+        problem.id,
+        problem.text,
+        entry_point=data.get("entry_point", ""),
+        examples=examples,
+        tests=tests or examples,
+        prelude=hidden.get("prelude", ""),
+        names=tuple(hidden.get("names", ())),
+        reference=Reference(**data.get("reference", {})),
+    )
 
 
 # ---------------------------------------------------------------- problems as others see them
@@ -323,10 +281,8 @@ class _Judge:
 @cache
 def problem_of(challenge: Challenge) -> Problem:
     """Return a challenge as a problem: tests and solutions are in its hidden part alone."""
-    from attrs import asdict
-
     data: dict[str, JSON] = {
-        **target_data(challenge, TrialLimits()),
+        **target_data(challenge),
         "reference": asdict(challenge.reference),
     }
     hidden = {

@@ -23,8 +23,8 @@ class Version:
     """One version of the program.
 
     Args:
-        turn: the index of the turn that has it.
-        agent: whose turn it is.
+        turn: the index of its turn.
+        agent: of the turn.
         code: the program.
     """
 
@@ -34,7 +34,7 @@ class Version:
 
     @property
     def digest(self) -> str:
-        """The short name by which reports say that they are about this version."""
+        """The short name that reports about this version use."""
         return digest_of(self.code)
 
 
@@ -57,11 +57,11 @@ def code_of(turn: Turn) -> str | None:
     if not isinstance(code, str):
         blocks = [m[3] for m in _FENCE.finditer(turn.output.content) if m[2].lower() in _PYTHON]
         code = blocks[-1] if blocks else None
-    return code if code is not None and _can_stand(code) else None
+    return code if code is not None and _is_usable(code) else None
 
 
-def _can_stand(code: str) -> bool:
-    """Return whether code is not empty, short enough, and text that can be stored."""
+def _is_usable(code: str) -> bool:
+    """Return whether code is not empty, not too long, and can be stored as text."""
     try:
         code.encode()
     except UnicodeEncodeError:

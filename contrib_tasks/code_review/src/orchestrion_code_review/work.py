@@ -1,17 +1,18 @@
-"""The environment of a review: the latest version, and what is publicly known of it.
+"""The environment of a review: the latest version, and what is publicly known about it.
 
 States are immutable and hold nothing hidden. From the first version on they hold a repair state of
 `orchestrion-repair`, so that its agents (`run-tests`, `mutate`, `lint`) work on the visible
 examples. Reviewers may report in `Output.data`, beside their text:
 
-    {"tool": "review", "on": digest, "defect": true}     what they think of a version
+    {"tool": "review", "on": digest, "defect": true}     their opinion of a version
 
-Reports are believed only for what is shown next; scores are the verifier's.
+Reports change what is shown next, and never the scores.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -32,29 +33,20 @@ from orchestrion import JSON, Observation, Turn, replace
 from orchestrion_code_review.challenge import LEVELS, Challenge, Test
 from orchestrion_code_review.versions import code_of
 
-FEATURES = (
-    "has a version", "versions", "turns", "latest is not the writer's",
-    "examples known", "share passing", "all pass", "reviewed", "review says defect",
-    "review says fine", "earlier version was reviewed", "linted", "lint found something",
-    "has types",
-    *LEVELS,
-)  # fmt: skip
-"""What each feature stands for. What edits promise is in the hints of the choices."""
-
 
 @frozen
 class Work:
-    """What is known.
+    """What is known during an episode.
 
     Args:
         target: the function and its visible examples, as repair agents read them.
-        level: how hard it is.
+        level: of the problem.
         skills: families of edits by agent.
         state: of the latest version; None before the first.
-        writer: who brought the first version.
-        author: who brought the latest.
-        versions: how many there were.
-        turns: how many turns there were.
+        writer: the agent of the first version.
+        author: the agent of the latest version.
+        versions: number of versions.
+        turns: number of turns.
         defect: what the last review of the latest version says; None if there is none.
         reviewed: whether a version before the latest was reviewed.
     """
@@ -71,14 +63,14 @@ class Work:
     reviewed: bool = False
 
 
-def target_data(challenge: Challenge, limits: RepairLimits) -> dict[str, JSON]:
+def target_data(challenge: Challenge) -> dict[str, JSON]:
     """Return the public part of a problem, which agents read as data."""
     return {
         "entry_point": challenge.entry_point,
         "level": challenge.level,
         "examples": [example.to_json() for example in challenge.examples],
         "visible": [_visible(example, challenge.entry_point) for example in challenge.examples],
-        "limits": asdict(limits),
+        "limits": asdict(RepairLimits()),
     }
 
 
@@ -97,14 +89,20 @@ def advanced(work: Work, turn: Turn) -> Work:
         work = _replaced(work, turn, code)
     if work.state is None:
         return work
-    return _reviewed(evolve(work, state=after(work.state, turn)), turn)
+    state = after(work.state, turn)
+    match turn.output.data:
+        case {"tool": "review", "on": on, "defect": bool(defect)} if on == digest_of(state.code):
+            return evolve(work, state=state, defect=defect)
+    return evolve(work, state=state)
 
 
 def _replaced(work: Work, turn: Turn, code: str) -> Work:
-    """Another version. An agent that says how its examples went is believed for now."""
-    old = work.state
-    brought = old is not None and _brings(turn, code)
-    state = old if brought else RepairState(work.target, code, skills=work.skills)
+    """Return the work with another version."""
+    state, data = work.state, turn.output.data
+    # Code in the data is taken over by the repair state itself, which believes what an agent says
+    # of its examples.
+    if state is None or not isinstance(data, Mapping) or data.get("code") != code:
+        state = RepairState(work.target, code, skills=work.skills)
     return evolve(
         work,
         state=state,
@@ -116,27 +114,12 @@ def _replaced(work: Work, turn: Turn, code: str) -> Work:
     )
 
 
-def _brings(turn: Turn, code: str) -> bool:
-    """Return whether the turn has the code as data, which the repair state takes over by itself."""
-    data = turn.output.data
-    return isinstance(data, Mapping) and data.get("code") == code
-
-
-def _reviewed(work: Work, turn: Turn) -> Work:
-    data = turn.output.data
-    if work.state is None or not isinstance(data, Mapping) or data.get("tool") != "review":
-        return work
-    if data.get("on") != digest_of(work.state.code) or not isinstance(data.get("defect"), bool):
-        return work
-    return evolve(work, defect=data["defect"])
-
-
 # ---------------------------------------------------------------- what is shown
 
 
 def shown(work: Work) -> Observation:
-    """Return what the work shows to people, to agents, and to learned policies."""
-    numbers = _features(work)
+    """Return the observation for people, agents and learned policies."""
+    numbers = tuple(features(work).values())
     if work.state is None:
         blocked = frozenset(name for name, _ in work.skills)
         return Observation("No version yet.", None, numbers, blocked)
@@ -146,33 +129,34 @@ def shown(work: Work) -> Observation:
     return replace(seen, text=f"{head}\n\n{seen.text}", features=numbers)
 
 
-def _features(work: Work) -> tuple[float, ...]:
+def features(work: Work) -> dict[str, float]:
+    """Return the features for learned policies. The hints of the choices have those of edits."""
     state = work.state
     results = state.results if state is not None else None
     passing = sum(bool(result["passed"]) for result in results) / len(results) if results else 0.0
-    linted = state is not None and "lint" in state.done
-    return (
-        float(state is not None),
-        min(1.0, work.versions / 4),
-        min(1.0, work.turns / 8),
-        float(work.author != work.writer),
-        float(bool(results)),
-        passing,
-        float(bool(results) and passing == 1),
-        float(work.defect is not None),
-        float(work.defect is True),
-        float(work.defect is False),
-        float(work.reviewed),
-        float(linted),
-        float(state is not None and bool(state.findings)),
-        _typed(state.code) if state is not None else 0.0,
-        *(float(work.level == level) for level in LEVELS),
-    )
+    numbers: dict[str, float] = {
+        "has a version": state is not None,
+        "versions": min(1.0, work.versions / 4),
+        "turns": min(1.0, work.turns / 8),
+        "latest is not the writer's": work.author != work.writer,
+        "examples known": bool(results),
+        "share passing": passing,
+        "all pass": bool(results) and passing == 1,
+        "reviewed": work.defect is not None,
+        "review says defect": work.defect is True,
+        "review says fine": work.defect is False,
+        "earlier version was reviewed": work.reviewed,
+        "linted": state is not None and "lint" in state.done,
+        "lint found something": state is not None and bool(state.findings),
+        "has types": _typed(state.code) if state is not None else 0.0,
+        **{level: work.level == level for level in LEVELS},
+    }
+    return {name: float(number) for name, number in numbers.items()}
 
 
 @lru_cache(maxsize=10_000)
 def _typed(code: str) -> float:
-    """Return the share of parameters and results that say their type."""
+    """Return the share of parameters and results with a type annotation."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -190,17 +174,14 @@ def _typed(code: str) -> float:
 
 def _visible(test: Test, entry_point: str) -> dict[str, JSON]:
     case = test.case(entry_point)
-    if case is None or case.raises or case.named or not _is_json((list(case.args), case.wanted)):
+    if case is None or case.raises or case.named or not _is_json([list(case.args), case.wanted]):
         return {"assert": test.statement}
     return {"call": list(case.args), "want": case.wanted}
 
 
-def _is_json(value: Any, deep: bool = False) -> bool:
-    """Return whether a value is the same after a way through JSON."""
-    if isinstance(value, tuple) and not deep:
-        return all(_is_json(item, True) for item in value)
-    if isinstance(value, list):
-        return all(_is_json(item, True) for item in value)
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and _is_json(v, True) for k, v in value.items())
-    return value is None or isinstance(value, str | bool | int | float)
+def _is_json(value: Any) -> bool:
+    """Return whether a value is the same after it was written and read as JSON."""
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False

@@ -1,8 +1,8 @@
 """Gymnasium environments as tasks for Orchestrion.
 
-For members that bring environments of another kind, this module exports what theirs have in
-common: `Live` (environments that go along with immutable states), what spaces mean to agents and
-policies (`Features`, `described`, `in_words`, `plain`, `to_action`), and settings they share.
+For packages with environments of another kind, this module exports what such tasks share: `Live`
+(environments behind immutable states), spaces for agents and policies (`Features`, `described`,
+`in_words`, `plain`, `to_action`), and common settings.
 """
 
 from __future__ import annotations

@@ -25,13 +25,13 @@ from orchestrion import (
 
 Cost = Annotated[float, Meta(ge=0)]
 WIDE = 1.0
-"""How far from 0 numbers are drawn where a range has no end."""
+"""The bound of random numbers where a range has none."""
 
 
 def seen_by(view: View) -> Mapping[str, Any]:
-    """Return what the agent may go by: the `observation` and its `actions`, perhaps `allowed` ones.
+    """Return the `observation`, the `actions`, and in some games the `allowed` ones.
 
-    In a game of several players that is what the first of them observes whom this agent plays.
+    In a game of several players, they are those of the first player that this agent plays.
 
     Raises:
         ValueError: the task shows no environment.
@@ -70,7 +70,7 @@ class Constant(Agent):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The names of the actions; none if there is but one."""
+        """The names of the actions, if there are several."""
         return tuple(self.actions) if len(self.actions) > 1 else ()
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
@@ -85,7 +85,7 @@ class Constant(Agent):
 
 @frozen
 class RandomController(Agent):
-    """Takes a random action, one that the environment allows where it says which it does.
+    """Takes a random action, of the allowed ones where the environment names them.
 
     Args:
         cost: what a turn costs.
@@ -96,7 +96,7 @@ class RandomController(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return an action that is drawn from the key."""
+        """Return a random action."""
         data = seen_by(view)
         draw = iter(key.uniforms(_size(data["actions"])))
         action = _draw(data["actions"], data.get("allowed"), draw.__next__)
@@ -118,7 +118,7 @@ def _leaves(value: Any) -> int:
 
 
 def _draw(actions: Any, allowed: Any, draw: Callable[[], float]) -> JSON:
-    """Return an action of those described, by numbers from 0 to 1."""
+    """Return one of the described actions, chosen by draws from 0 to 1."""
     if actions["kind"] == "discrete":
         choices = allowed or range(actions["start"], actions["start"] + actions["n"])
         return choices[int(draw() * len(choices))]
@@ -148,7 +148,7 @@ class FunctionController(Agent):
 
     Args:
         function: "package.module:name" installed, or in the folder of the command; called with the
-            observation as JSON (arrays are lists). It must be a function of that alone.
+            observation as JSON (arrays are lists). Its result must depend on nothing else.
         cost: what a turn costs.
     """
 
@@ -169,7 +169,7 @@ class _Opened(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        from orchestrion_gymnasium.spaces import plain
+        from orchestrion_gymnasium.spaces import plain  # brings NumPy and Gymnasium
 
         action = plain(self.function(seen_by(view)["observation"]))
         return Output(json.dumps(action), {"action": action}, Usage(cost=self.cost))

@@ -1,9 +1,9 @@
-"""Environments with state of their own, behind states that never change.
+"""Environments that change in place, behind immutable states.
 
-A task's states are immutable and shared by forks; an environment of Gymnasium or PettingZoo
-changes in place. `Live` keeps an environment beside the one state at which it is. Whoever goes
-on from that state takes it along; whoever goes on from a state that another fork left, gets a
-fresh environment on which all actions since the seed were done again.
+The states of a task are immutable and shared by forks; an environment of Gymnasium or PettingZoo
+changes in place. `Live` keeps each environment with its current state. The first step from that
+state takes the environment; another step from the same state gets a new environment in which all
+actions since the seed are repeated.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Environment = TypeVar("Environment")
 
 
 class Live(Generic[State, Environment]):
-    """Environments by the state at which each is; those of forgotten states are closed.
+    """Environments by their current state; those of deleted states are closed.
 
     Args:
-        replay: makes an environment that is at a state, by seed and actions.
-        close: closes one.
+        replay: makes an environment in a given state, by seed and actions.
+        close: closes an environment.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Live(Generic[State, Environment]):
         self._at: WeakKeyDictionary[State, finalize[[Environment], State]] = WeakKeyDictionary()
 
     def take(self, state: State) -> Environment:
-        """Return an environment at this state; it is the caller's to go on with."""
+        """Return an environment in this state, which the caller may change."""
         closing = self._at.pop(state, None)
         held = None if closing is None else closing.detach()
         if held is None:
@@ -40,7 +40,7 @@ class Live(Generic[State, Environment]):
         return environment
 
     def keep(self, state: State, environment: Environment) -> None:
-        """Keep an environment for whoever goes on from this state."""
+        """Keep an environment for the next step from this state."""
         self._at[state] = finalize(state, self._close, environment)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What tasks made of environments share: problems by seed, actions in turns, returns as scores."""
+"""Common parts of tasks with environments: problems by seed, actions of turns, returns."""
 
 from __future__ import annotations
 
@@ -7,31 +7,25 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from attrs import Attribute, field, frozen
-from msgspec.structs import replace
 
 from orchestrion import (
-    Calls,
     Key,
     Meta,
     Problem,
-    Scores,
     Split,
     Task,
-    Trajectory,
     Turn,
     UsageError,
     no_calls,
 )
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-
-
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
 @frozen
 class Counts:
-    """How many problems each split has; each is an episode from a seed of its own."""
+    """The number of problems of each split; each problem is a seed."""
 
     train: Count = 64
     validation: Count = 16
@@ -40,13 +34,13 @@ class Counts:
 
 @frozen
 class Returns:
-    """Say how good a return is, which is the sum of an episode's rewards.
+    """The value of a return, which is the sum of an episode's rewards.
 
     Args:
-        worst: a return that is worth 0, and all below.
-        best: a return that is worth 1, and all above.
-        solved: from which return on an episode counts as solved; by default `best`, or the
-            environment's own threshold if that is less.
+        worst: the return with the value 0; lower ones have it too.
+        best: the return with the value 1; higher ones have it too.
+        solved: the lowest return of a solved episode; by default `best`, or the environment's own
+            threshold if that is lower.
     """
 
     worst: float
@@ -59,7 +53,7 @@ class Returns:
             raise ValueError(f"must be more than worst, {self.worst:g}; got {value:g}")
 
     def value(self, total: float) -> float:
-        """Return what a return is worth, 0 to 1."""
+        """Return the value of a return, from 0 to 1."""
         return min(1.0, max(0.0, (total - self.worst) / (self.best - self.worst)))
 
 
@@ -69,35 +63,18 @@ def seed_of(seed: int, split: Split, number: int) -> int:
     return number_drawn * len(SPLITS) + SPLITS.index(split)
 
 
-class Seeds(Task):
+class Seeds:
     """The settings of a task whose problems are seeds.
 
     Attributes:
         environment: its name.
-        episodes: how many problems each split has.
-        seed: what the seeds of all problems are drawn from.
+        episodes: the number of problems of each split.
+        seed: of the draws of all problems' seeds.
     """
 
     environment: str
     episodes: Counts
     seed: int
-
-    ceiling = no_calls
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the problems of a split."""
-        count: int = getattr(self.episodes, split)
-        return [self.problem(f"{split}-{n}", seed_of(self.seed, split, n)) for n in range(count)]
-
-    def problem(self, name: str, seed: int, text: str = "") -> Problem:
-        """Return the problem of a seed, which agents do not see: it tells what will happen."""
-        return Problem(name, text or self.environment, hidden={"seed": seed})
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Raise UsageError: only an opened task has environments."""
-        raise UsageError(f"open the task of {self.environment!r} before asking it for a verdict")
 
 
 class OpenedSeeds(Task):
@@ -117,25 +94,31 @@ class OpenedSeeds(Task):
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split."""
         if split not in self._problems:
-            problems = self._seeds.problems(split)
-            self._problems[split] = [replace(problem, text=self._text) for problem in problems]
+            self._problems[split] = [
+                self._problem(f"{split}-{n}", seed_of(self._seeds.seed, split, n))
+                for n in range(getattr(self._seeds.episodes, split))
+            ]
         return self._problems[split]
 
+    def _problem(self, name: str, seed: int) -> Problem:
+        """Return the problem of a seed, which is hidden: it determines what will happen."""
+        return Problem(name, self._text, hidden={"seed": seed})
+
     def problem_from(self, text: str) -> Problem:
-        """Return the problem of a seed that a person names.
+        """Return the problem of the seed in a text.
 
         Raises:
-            UsageError: the text is no whole number of at least 0.
+            UsageError: the text is not a whole number of at least 0.
         """
         if not text.strip().isdecimal():
             raise UsageError(f"the input of this task is a seed such as 17; got {text!r:.80}")
-        return self._seeds.problem("input", int(text), self._text)
+        return self._problem("input", int(text))
 
 
 def action_of(turn: Turn) -> Any:
-    """Return the JSON value that a turn gives as its action.
+    """Return the action of a turn as a JSON value.
 
-    It is the `data`, or that data's "action", or else the content read as JSON.
+    It is the "action" in the `data`, or all of the `data`, or else the content read as JSON.
 
     Raises:
         ValueError: the turn has no value.

@@ -30,17 +30,17 @@ from orchestrion_gymnasium.task import Gymnasium
 
 @frozen(eq=False)
 class Moment:
-    """Where an episode is; all that is needed to get there again.
+    """A state of an episode, with all that is necessary to reach it again.
 
     Args:
         seed: of the environment.
-        actions: that were done, as JSON.
+        actions: all actions since the start, as JSON.
         seen: the observation, as JSON.
         features: of the observation.
         reward: of the last action.
-        total: the rewards of all of them.
+        total: the sum of all rewards.
         terminated: whether the environment ended the episode.
-        truncated: whether its time was up.
+        truncated: whether its time limit ended the episode.
     """
 
     seed: int
@@ -59,7 +59,7 @@ class Moment:
 
 
 class RunningGymnasium(OpenedSeeds):
-    """An opened task: its environments, and the spaces they share."""
+    """An opened task: its environments, and their spaces."""
 
     def __init__(self, settings: Gymnasium, where: str) -> None:
         self.settings = settings
@@ -67,18 +67,20 @@ class RunningGymnasium(OpenedSeeds):
         self.features = Features(probe.observation_space, where)
         self.space = probe.action_space
         self.actions = described(self.space)
-        self.horizon = None if probe.spec is None else probe.spec.max_episode_steps
-        threshold = None if probe.spec is None else probe.spec.reward_threshold
-        returns = settings.returns
-        own = returns.best if threshold is None else min(threshold, returns.best)
-        self.solved = own if returns.solved is None else returns.solved
+        returns, spec = settings.returns, probe.spec
+        self.horizon = None if spec is None else spec.max_episode_steps
+        self.solved = returns.best if returns.solved is None else returns.solved
+        if returns.solved is None and spec is not None and spec.reward_threshold is not None:
+            self.solved = min(spec.reward_threshold, returns.best)
         super().__init__(
             settings,
             f"Act in the environment {settings.environment} until the episode ends. Answer with an "
             f"action alone, as JSON: {in_words(self.space)}.",
         )
         probe.close()
-        self._live: Live[Moment, gymnasium.Env[Any, Any]] = Live(self._replayed, _close)
+        self._live: Live[Moment, gymnasium.Env[Any, Any]] = Live(
+            self._replayed, lambda environment: environment.close()
+        )
 
     def _make(self, where: str) -> gymnasium.Env[Any, Any]:
         settings = self.settings
@@ -103,12 +105,13 @@ class RunningGymnasium(OpenedSeeds):
 
     def start(self, problem: Problem, key: Key) -> Step:
         """Return the environment after its reset with the problem's seed."""
-        moment, environment = self._reset(_seed(problem))
+        hidden: Any = problem.hidden
+        moment, environment = self._reset(int(hidden["seed"]))
         self._live.keep(moment, environment)
         return self._step(moment)
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """Return the environment after a turn's action; without one it stays where it is."""
+        """Return the state after a turn's action; without an action it does not change."""
         if state.over:
             return self._step(state)
         try:
@@ -126,7 +129,7 @@ class RunningGymnasium(OpenedSeeds):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Return what the return is worth; 0 for an episode that was stopped before its end."""
+        """Return the value of the return; 0 for an episode that was stopped before its end."""
         parts = {"return": state.total, "actions": float(len(state.actions))}
         if final and not state.over:
             return Scores(0.0, parts=parts)
@@ -152,10 +155,10 @@ class RunningGymnasium(OpenedSeeds):
         )
 
     def _replayed(self, moment: Moment) -> gymnasium.Env[Any, Any]:
-        """Return a fresh environment in which all actions of a moment were done again.
+        """Return a new environment in which all actions of a state are repeated.
 
         Raises:
-            RunError: that led elsewhere.
+            RunError: the result is another state.
         """
         again, environment = self._reset(moment.seed)
         for action in moment.actions:
@@ -170,7 +173,7 @@ class RunningGymnasium(OpenedSeeds):
         return environment
 
     def _step(self, moment: Moment, note: str = "") -> Step:
-        """Return a moment with what agents and policies see of it."""
+        """Return a state with its observation."""
         text = (
             f"observation: {json.dumps(moment.seen)}\n"
             f"reward: {moment.reward:g}, {moment.total:g} after {len(moment.actions)} actions{note}"
@@ -184,12 +187,3 @@ class RunningGymnasium(OpenedSeeds):
         }
         observation = Observation(text, data, moment.features)
         return Step(moment, observation, moment.over)
-
-
-def _seed(problem: Problem) -> int:
-    hidden: Any = problem.hidden
-    return int(hidden["seed"])
-
-
-def _close(environment: gymnasium.Env[Any, Any]) -> None:
-    environment.close()

@@ -1,4 +1,4 @@
-"""What observations and actions of a space are to agents, policies and records."""
+"""Convert observations and actions of spaces for agents, policies and records."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gymnasium import spaces
 from orchestrion import JSON, RunError, UsageError
 
 WIDEST = 10_000
-"""The most numbers of one observation; what shows more is mostly a picture."""
+"""The most numbers of one observation; one with more is mostly a picture."""
 UNBOUNDED = 1e6
-"""Bounds beyond this one say nothing about the size of usual values."""
+"""Larger bounds do not show the size of usual values."""
 LISTED = 20
-"""Bounds of an array are written out in words up to so many elements."""
+"""The most elements of an array whose bounds are written in words."""
 
 
 def plain(value: Any) -> JSON:
     """Return an observation or an action as JSON: arrays as lists, by exactly their values.
 
     Raises:
-        TypeError: it has a part that JSON does not have.
+        TypeError: it has a part that is not JSON.
     """
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
@@ -38,13 +38,13 @@ def plain(value: Any) -> JSON:
 
 
 class Features:
-    """Makes observations of one space numbers for learned policies, all from -1 to 1.
+    """Converts observations of a space to numbers from -1 to 1, for learned policies.
 
-    Bounded numbers are scaled by their bounds, x of others is x / (1 + |x|), and what is one of
-    several kinds is a 1 among zeros.
+    Bounded numbers are scaled by their bounds, other numbers x become x / (1 + |x|), and discrete
+    values are one-hot.
 
     Raises:
-        UsageError: the space has no fixed number of numbers, or too many.
+        UsageError: the number of numbers is not fixed, or too large.
     """
 
     def __init__(self, space: spaces.Space[Any], where: str) -> None:
@@ -75,10 +75,10 @@ class Features:
 
 
 def described(space: spaces.Space[Any]) -> dict[str, JSON]:
-    """Return what an action may be, as JSON for agents.
+    """Return a description of the actions, as JSON for agents.
 
     Raises:
-        UsageError: there is no way to write such an action.
+        UsageError: such actions cannot be written as JSON.
     """
     if isinstance(space, spaces.Discrete):
         return {"kind": "discrete", "start": int(space.start), "n": int(space.n)}
@@ -100,14 +100,14 @@ def described(space: spaces.Space[Any]) -> dict[str, JSON]:
 
 
 def _finite(bound: Any) -> JSON:
-    """Return bounds with None for those that are none."""
+    """Return bounds with None for infinite ones."""
     if isinstance(bound, list):
         return [_finite(part) for part in bound]
     return bound if math.isfinite(bound) else None
 
 
 def in_words(space: spaces.Space[Any]) -> str:
-    """Return what an action is, for people and models."""
+    """Return a description of the actions in words, for people and models."""
     if isinstance(space, spaces.Discrete):
         return f"a whole number from {space.start} to {space.start + space.n - 1}"
     if isinstance(space, spaces.Tuple):
@@ -127,7 +127,7 @@ def to_action(space: spaces.Space[Any], value: Any) -> Any:
     """Return an agent's JSON value as an action of a space.
 
     Raises:
-        ValueError: it is none; says what it must be.
+        ValueError: it is not an action of the space.
     """
     try:
         action = _action(space, value)
@@ -139,7 +139,7 @@ def to_action(space: spaces.Space[Any], value: Any) -> Any:
 
 
 def _action(space: spaces.Space[Any], value: Any) -> Any:
-    """Return a value in the types of a space; None or an error if it has another form."""
+    """Return a value in the types of a space; return None or raise if it has another form."""
     if isinstance(space, spaces.Discrete):
         return None if isinstance(value, bool) or int(value) != value else np.int64(value)
     if isinstance(space, spaces.Tuple):
@@ -154,5 +154,5 @@ def _action(space: spaces.Space[Any], value: Any) -> Any:
     if array.dtype.kind not in "iuf" or array.shape != space.shape:
         return None
     typed = array.astype(space.dtype)
-    # Rounding to the type's precision is fine, another number is not.
+    # Only rounding to the precision of the type may change the number.
     return typed if np.allclose(typed, array) else None

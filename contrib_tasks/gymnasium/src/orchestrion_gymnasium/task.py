@@ -8,12 +8,7 @@ from typing import Annotated, Any
 
 from attrs import field, frozen
 
-from orchestrion import (
-    Meta,
-    OpenContext,
-    Task,
-    UsageError,
-)
+from orchestrion import Meta, OpenContext, Task, UsageError
 from orchestrion_gymnasium.outcome import Counts, Returns, Seeds
 
 
@@ -21,18 +16,17 @@ from orchestrion_gymnasium.outcome import Counts, Returns, Seeds
 class Gymnasium(Seeds):
     """An environment of Gymnasium; agents are controllers, and what they output is the action.
 
-    A problem is a seed. An agent's turn is one action: its data, that data's "action", or its
-    content as JSON. A turn that gives no action changes nothing, and the observation says why.
-    Judged is the return of an episode that the environment ended; one that was stopped before is
-    worth 0.
+    A problem is a seed. An agent's turn is one action: the "action" in its data, all of its data,
+    or its content as JSON. A turn without an action changes nothing, and the observation says why.
+    The verdict is the value of the return, and 0 if the environment did not end the episode.
 
     Args:
         environment: its id, such as `CartPole-v1`, or `module:id` for one that a module registers.
-        returns: what returns are worth.
+        returns: the value of returns.
         kwargs: settings of the environment.
-        horizon: the actions after which it ends an episode; by default its own limit.
-        episodes: how many problems each split has.
-        seed: what the seeds of all problems are drawn from.
+        horizon: the most actions of an episode; by default the environment's own limit.
+        episodes: the number of problems of each split.
+        seed: of the draws of all problems' seeds.
     """
 
     environment: str
@@ -44,11 +38,11 @@ class Gymnasium(Seeds):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
-        """Yield the task; its environments are closed in the end.
+        """Yield the task, and close its environments at the end.
 
         Raises:
-            UsageError: there is no such environment, or it cannot be made, observed or acted in,
-                or the run's limit of turns ends episodes before the environment does.
+            UsageError: the environment does not exist or cannot be used, or the run's limit of
+                turns is lower than the horizon.
         """
         from orchestrion_gymnasium.running import RunningGymnasium
 

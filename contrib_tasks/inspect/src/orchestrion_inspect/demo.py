@@ -1,4 +1,4 @@
-"""A small evaluation, to try the task with."""
+"""A small evaluation for trying the task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CAPITALS = {
 
 @task
 def capitals() -> Task:
-    """Ask for capitals; right is an answer that ends with the city."""
+    """Ask for capitals; an answer is right if it ends with the city."""
     samples = [
         Sample(f"What is the capital of {country}?", target=city, id=country.lower())
         for country, city in CAPITALS.items()

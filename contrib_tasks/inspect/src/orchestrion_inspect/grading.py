@@ -1,4 +1,4 @@
-"""Models as Inspect sees them while a team is judged: the grader that was given, or none."""
+"""The model that Inspect's scorers see: the grader of the task, or none."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from orchestrion import JSON, Calls, Key, Model, RunError
 
 
 class AskedError(RunError):
-    """Raised when an evaluation asks a model where none is to be asked."""
+    """Raised when an evaluation asks a model that it must not ask."""
 
 
 @define
 class _Verdict:
-    """One verdict that is being reached, and the model that may be asked for it."""
+    """The model and the calls of one verdict."""
 
     model: Model
     calls: Calls
     key: Key
-    asked: int = 0
+    requests: int = 0
 
 
 _VERDICT: ContextVar[_Verdict | None] = ContextVar("orchestrion_inspect_verdict", default=None)
@@ -42,7 +42,7 @@ _VERDICT: ContextVar[_Verdict | None] = ContextVar("orchestrion_inspect_verdict"
 
 @modelapi("orchestrion")
 class _Nowhere(ModelAPI):
-    """A service of that name; it is never asked."""
+    """A model service for Inspect's registry, which is never called."""
 
     async def generate(self, *args: Any, **kwargs: Any) -> ModelOutput:
         """Raise AskedError."""
@@ -50,10 +50,9 @@ class _Nowhere(ModelAPI):
 
 
 class _Grader(InspectModel):
-    """The model of the verdict that is being reached, as Inspect's scorers ask it.
+    """The model of the current verdict, as Inspect's scorers ask it.
 
-    It takes the place of Inspect's own way to a model, which would try again what failed, past
-    the call path.
+    It replaces Inspect's own models, which would retry failed calls outside the call path.
     """
 
     async def generate(
@@ -62,12 +61,12 @@ class _Grader(InspectModel):
         tools: Any = (),
         tool_choice: Any = None,
         config: GenerateConfig = GenerateConfig(),  # noqa: B008  never changed
-        **ways: Any,
+        **options: Any,
     ) -> ModelOutput:
         """Ask the model through the verdict's calls.
 
         Raises:
-            AskedError: there is no model to be asked, or it would be given tools.
+            AskedError: there is no model, or the scorer gives tools to it.
             CallError: a call failed.
         """
         verdict = _VERDICT.get()
@@ -89,15 +88,15 @@ class _Grader(InspectModel):
             "messages": [{"role": message.role, "content": message.text} for message in given],
             **{name: value for name, value in settings.items() if value is not None},
         }
-        verdict.asked += 1
+        verdict.requests += 1
         answer = await verdict.model.complete(
-            request, verdict.key.child(verdict.asked), verdict.calls
+            request, verdict.key.child(verdict.requests), verdict.calls
         )
         return ModelOutput.from_content("orchestrion", answer.data["text"])
 
 
 def nobody() -> None:
-    """Refuse whoever asks a model from now on, in this context."""
+    """Let every request for a model fail in this context, except for those of `grading`."""
     active = _Grader(get_model("orchestrion/grader").api, GenerateConfig())
     init_active_model(active, GenerateConfig())
     init_model_roles({"grader": active})

@@ -47,19 +47,19 @@ class _QuestionError(Exception):
 
 @define
 class _Team:
-    """What Inspect calls `generate`: says the team's answer, or leaves when it is asked.
+    """The function that Inspect calls `generate`: gives the team's answer to a solver.
 
     Args:
-        answer: what the team said; None to find out what is asked.
-        asked: what was asked, each time.
+        answer: of the team; None to leave the solver once it has asked its question.
+        questions: the messages of each question.
     """
 
     answer: str | None
-    asked: list[list[tuple[str, str]]] = field(factory=list)
+    questions: list[list[tuple[str, str]]] = field(factory=list)
 
     async def __call__(self, state: TaskState, *args: Any, **kwargs: Any) -> TaskState:
-        self.asked.append([(message.role, message.text) for message in state.messages])
-        if len(self.asked) > 1:
+        self.questions.append([(message.role, message.text) for message in state.messages])
+        if len(self.questions) > 1:
             raise RunError(
                 "the solver asks a second time, and a team answers once; evaluate it with Inspect "
                 "itself, or leave the second question out of it"
@@ -96,7 +96,7 @@ class RunningInspect(Task):
         """Return the task with its questions written.
 
         Raises:
-            UsageError: see `Inspect.open`.
+            UsageError: a solver failed.
         """
         running = cls(settings, where)
         inputs = (str(sample.input) for sample in running.samples.values())
@@ -123,13 +123,13 @@ class RunningInspect(Task):
         return self._problems[split]
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Return what a verdict takes: nothing without a grader; with one it is not known."""
+        """Return the most that a verdict takes: nothing without a grader; unknown with one."""
         return Usage() if self.settings.model is None else None
 
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Return what the scorers say of the last completed turn; nothing of free input.
+        """Return the scorers' verdict on the last completed turn; 0 for free input.
 
         Raises:
             CallError: a call of the grader failed.
@@ -151,8 +151,8 @@ class RunningInspect(Task):
         team, state = _Team(None), _begun(sample)
         with suppress(_QuestionError, AskedError):
             await self._solved(state, team)
-        if team.asked:
-            return team.asked[0]
+        if team.questions:
+            return team.questions[0]
         return [(message.role, message.text) for message in _begun(sample).messages]
 
     async def _solved(self, state: TaskState, team: _Team) -> TaskState:
@@ -168,11 +168,11 @@ class RunningInspect(Task):
         try:
             state = await self._solved(_begun(sample), team)
         except AskedError:
-            team.asked.clear()
-        if not team.asked:
+            team.questions.clear()
+        if not team.questions:
             state = _begun(sample)
             _say(state, answer)
-        elif _question(team.asked[0]) != problem.text:
+        elif _question(team.questions[0]) != problem.text:
             raise RunError(
                 f"the solver of {self.settings.evaluation} asks another question each time, such "
                 "as choices in a random order; shuffle the data set with a seed instead"
@@ -204,7 +204,7 @@ class RunningInspect(Task):
 
 
 def _evaluation(settings: Inspect, where: str) -> Evaluation:
-    """Return the Inspect task; UsageError if there is none."""
+    """Return the Inspect task; raise UsageError if there is none."""
     name = settings.evaluation
     try:
         if ":" in name:
@@ -223,7 +223,7 @@ def _evaluation(settings: Inspect, where: str) -> Evaluation:
 
 
 def _scorers(evaluation: Evaluation, settings: Inspect, where: str) -> dict[str, Scorer]:
-    """Return the scorers by name; UsageError if one asks a model that is not ours to ask."""
+    """Return the scorers by name; raise UsageError if one asks a model of its own."""
     scorers: dict[str, Scorer] = {}
     for scorer in evaluation.scorer or ():
         info = registry_info(scorer)
@@ -243,7 +243,7 @@ def _scorers(evaluation: Evaluation, settings: Inspect, where: str) -> dict[str,
 
 
 def _check_samples(samples: Mapping[str, Sample], evaluation: Evaluation, where: str) -> None:
-    """Refuse what an answer in text cannot solve."""
+    """Raise UsageError for a sample that an answer in text cannot solve."""
     for name, sample in samples.items():
         if evaluation.sandbox or sample.sandbox or sample.files or sample.setup:
             raise UsageError(
@@ -257,7 +257,7 @@ def _check_samples(samples: Mapping[str, Sample], evaluation: Evaluation, where:
 
 
 def _begun(sample: Sample) -> TaskState:
-    """Return a sample's state at the beginning, as Inspect makes it."""
+    """Return the initial state of a sample, as Inspect makes it."""
     given = sample.input
     messages: list[ChatMessage] = (
         [ChatMessageUser(content=given)] if isinstance(given, str) else deepcopy(given)
@@ -275,23 +275,23 @@ def _begun(sample: Sample) -> TaskState:
 
 
 def _say(state: TaskState, answer: str) -> None:
-    """Let the model of a state have given an answer."""
+    """Add an answer to a state as if a model had given it."""
     state.output = ModelOutput.from_content("orchestrion", answer)
     state.messages.append(state.output.message)
 
 
 def _question(messages: Sequence[tuple[str, str]]) -> str:
-    """Return messages as one text; of a single one only what it says."""
+    """Return messages as one text, without the role if there is only one."""
     if len(messages) == 1:
         return messages[0][1]
     return "\n\n".join(text if role == "system" else f"{role}: {text}" for role, text in messages)
 
 
 def _number(score: Score | None, name: str) -> float | None:
-    """Return a score as a number; None for one that was withheld, as Inspect writes NaN.
+    """Return a score as a number; None for a withheld one, for which Inspect writes NaN.
 
     Raises:
-        RunError: it is not one number from 0 to 1.
+        RunError: it is not a number from 0 to 1.
     """
     if score is None:
         return None
@@ -305,5 +305,5 @@ def _number(score: Score | None, name: str) -> float | None:
 
 
 async def _apart(work: Any) -> Any:
-    """Await work in a context of its own: Inspect's settings of one verdict stay with it."""
+    """Await work in a separate context, to which Inspect's settings of a verdict are limited."""
     return await asyncio.get_running_loop().create_task(work, context=copy_context())

@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from attrs import field, frozen
 
-from orchestrion import (
-    Calls,
-    Meta,
-    Model,
-    OpenContext,
-    Problem,
-    Scores,
-    Split,
-    SplitShares,
-    Task,
-    Trajectory,
-    UsageError,
-)
+from orchestrion import Meta, Model, OpenContext, SplitShares, Task
 
 
 @frozen
-class Inspect(Task):
+class Inspect:
     """An evaluation of Inspect: its samples are the problems, its scorers judge the team's answer.
 
-    The evaluation's own solver writes the question, and reads the answer where it does (as
-    `multiple_choice` does); what a model would have said in between is the last completed turn. A
-    solver that asks models or tools itself is left out, and the question is the sample's input. One
-    that asks a second time fails the episode: a team answers once.
+    The evaluation's own solver writes the question, and may read the answer (as `multiple_choice`
+    does); the last completed turn replaces the model's answer. A solver that asks models or tools
+    itself is left out, and the question is the sample's input. A solver that asks a second time
+    fails the episode, because a team answers once.
 
-    The first scorer counts; what the others say is in the scores' parts. Solved is a score of 1. A
-    score that a scorer withholds is 0, and named in the parts.
+    The first scorer counts; the scores of the others are parts. A problem is solved if its score is
+    1. A score that a scorer withholds is 0, and named in the parts.
 
     Args:
         evaluation: `module:function` that returns an Inspect task, installed or in the folder of
             the command; or the name of a task that an installed package registers, such as
             `inspect_evals/gsm8k`.
-        args: what the evaluation is called with.
-        limit: use only so many samples, the first ones.
+        args: arguments of the evaluation.
+        limit: the number of first samples to use.
         split: how samples are divided; equal inputs stay together.
-        model: who grades, for scorers that ask a model; it is asked for every verdict.
+        model: the grader, for scorers that ask a model; it is called for every verdict.
     """
 
     evaluation: str
@@ -56,19 +44,9 @@ class Inspect(Task):
         """Load the evaluation and yield the task.
 
         Raises:
-            UsageError: there is no such evaluation, or it needs what a team's answer cannot have:
-                a sandbox, pictures, or a grader that is not given.
+            UsageError: there is no such evaluation, or it needs a sandbox, pictures, or a grader
+                that is not set.
         """
         from orchestrion_inspect.running import RunningInspect
 
         yield await RunningInspect.loaded(self, ctx.path)
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Raise UsageError: only an opened task has loaded its samples."""
-        raise UsageError("open the task `inspect` before asking it for problems")
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Raise UsageError: only an opened task has scorers."""
-        raise UsageError("open the task `inspect` before asking it for a verdict")

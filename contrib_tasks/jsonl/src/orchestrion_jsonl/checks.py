@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -19,16 +18,16 @@ from orchestrion import RunError, UsageError, load_function
 Check = Callable[[str, Any, Mapping[str, Any]], float]
 """Takes the answer, what the row expects, and the whole row."""
 
-# Two steps, so that no answer takes more than linear time: what looks like one, and what is one.
+# Two patterns keep the time linear: the first finds candidates, the second checks them.
 NUMERIC = re.compile(r"(?<![\w.])[-+]?[.0-9][.,0-9]*(?:[eE][-+]?[0-9]+)?")
 NUMBER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 LARGEST = Decimal("1e9999")
 MINUS = str.maketrans({"\u2212": "-", "\u2013": "-"})
-"""Signs that people and models write for a minus."""
+"""Other characters that people and models write for a minus."""
 
 
 def compiled(pattern: str, ignore_case: bool = False) -> Any:
-    """Return a pattern of RE2, which takes linear time; ValueError if it is none."""
+    """Return a pattern of RE2, which takes linear time; raise ValueError if it is invalid."""
     options = re2.Options()
     options.log_errors = False
     options.case_sensitive = not ignore_case
@@ -41,7 +40,7 @@ def compiled(pattern: str, ignore_case: bool = False) -> Any:
 
 
 def plain(text: str, ignore_case: bool) -> str:
-    """Return a text with single spaces, in one Unicode form, and in lower case if asked for."""
+    """Return a text with single spaces, in one Unicode form, and optionally in lower case."""
     text = " ".join(unicodedata.normalize("NFC", text).split())
     return text.casefold() if ignore_case else text
 
@@ -53,7 +52,7 @@ def exact(answer: str, expected: Any, row: Mapping[str, Any], *, ignore_case: bo
 
 
 def contains(answer: str, expected: Any, row: Mapping[str, Any], *, ignore_case: bool) -> float:
-    """Return 1 if the expected text, or one of a list of them, stands in the answer as words."""
+    """Return 1 if the answer contains the expected text, or one of a list, as whole words."""
     given = plain(answer, ignore_case)
     for text in texts(expected):
         if re.search(rf"(?<!\w){re.escape(plain(text, ignore_case))}(?!\w)", given):
@@ -95,7 +94,7 @@ def fields(answer: str, expected: Any, row: Mapping[str, Any], *, tolerance: flo
 
 
 def unfenced(answer: str) -> str:
-    """Return what stands in the last fenced block of an answer; all of it if there is none."""
+    """Return the content of the last fenced block of an answer; all of it if there is none."""
     parts = answer.split("```")
     return parts[-2].removeprefix("json") if len(parts) > 2 else answer
 
@@ -134,13 +133,13 @@ def near(given: Decimal, wanted: Decimal, tolerance: float) -> bool:
 
 
 def texts(expected: Any) -> list[str]:
-    """Return the texts that are accepted: one, or each of a list."""
+    """Return the accepted texts: one, or each of a list."""
     values: Sequence[Any] = expected if isinstance(expected, list) else [expected]
     return [value if isinstance(value, str) else json.dumps(value) for value in values]
 
 
 def decimal(text: str) -> Decimal:
-    """Return a number as it is written; ValueError if it is none."""
+    """Return the exact value of a number; raise ValueError if the text is none."""
     try:
         value = Decimal(text.translate(MINUS).replace(",", "").strip())
     except InvalidOperation:
@@ -173,7 +172,7 @@ def own(path: str) -> Check:
 
     def call(answer: str, expected: Any, row: Mapping[str, Any]) -> float:
         value = function(answer, expected, row)
-        if isinstance(value, bool | int | float) and 0 <= value <= 1 and not math.isnan(value):
+        if isinstance(value, bool | int | float) and 0 <= value <= 1:
             return float(value)
         raise RunError(f"check: {path} returned {value!r}; return True, False, or 0 to 1")
 
@@ -191,7 +190,7 @@ WITH_TOLERANCE = ("number", "json")
 
 
 def make_check(name: str, ignore_case: bool, tolerance: float) -> Check:
-    """Return the check of a name, or of a path `module:function`, with its settings."""
+    """Return the check with a name, or a path `module:function`, and these settings."""
     if name not in NAMES:
         return own(name)
     if name in WITH_TOLERANCE:
@@ -200,7 +199,7 @@ def make_check(name: str, ignore_case: bool, tolerance: float) -> Check:
 
 
 def check_expected(name: str, expected: Any) -> None:
-    """Refuse what a check could never compare; ValueError says why."""
+    """Raise ValueError if a check cannot compare with this."""
     if name == "json":
         as_object(expected)
     elif ":" not in name:

@@ -45,39 +45,39 @@ from orchestrion_jsonl.checks import (
 from orchestrion_jsonl.rows import Row, read_rows
 
 SHOWN = 10
-"""How many wrong rows an error lists."""
+"""The most wrong rows that an error lists."""
 JUDGE = "judge"
-"""The check that asks the setting of that name."""
+"""The check that uses the setting of the same name."""
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 @frozen
-class Jsonl(Task):
+class Jsonl:
     """Questions from a file, each with an answer that a check compares.
 
-    Judged is the last completed turn, or that of `solver`, whatever any agent claims. The row's
-    answer is hidden from agents and policies; so are all columns but those of the question, the
-    category and `show`.
+    The last completed turn is judged, or that of `solver`, whatever any agent claims. The answer is
+    hidden from agents and policies, and so are all other columns except for those of the question,
+    the category and `show`.
 
     Args:
         file: JSON lines, JSON (a list of objects), CSV or TSV, each also as .gz.
         rows: the rows themselves, instead of a file.
-        question: the column with the question; of several, each is shown with its name.
+        question: the column with the question; several columns are shown with their names.
         answer: the column with the expected answer; a JSON list holds several accepted ones.
         check: `exact`, `contains`, `regex` (the answer column holds patterns), `number`, `json`
             (each field counts), `judge`, or a function of your own as `module:function`, called
             with the answer, the expected one and the row (its hidden columns, those of `show`,
             and `question`); it returns True or False, or 0 to 1.
-        judge: the reward that judges, for `check: judge`, such as `llm-judge`. It is shown the
-            question, the expected answer and the given one, for every verdict.
-        ignore_case: whether `exact`, `contains` and `regex` take capitals for small letters.
-        tolerance: by how much a number may differ.
+        judge: the reward that judges, for `check: judge`, such as `llm-judge`. For every verdict
+            it gets the question, the expected answer and the given one.
+        ignore_case: whether `exact`, `contains` and `regex` ignore upper and lower case.
+        tolerance: the largest difference of numbers that count as equal.
         extract: a pattern; its last match in the turn is the answer, or that match's first group.
         category: the column with the kind of question, for policies and reports.
         show: columns that agents and policies see as data.
         id: the column with a name for each row; by default their numbers.
-        splits: the column that says `train`, `validation` or `test`.
-        split: shares of the rows without such a column, and a `seed`; equal questions stay
+        splits: the column with `train`, `validation` or `test`.
+        split: without such a column, the shares of the rows and a `seed`; equal questions stay
             together.
         solver: the agent whose last completed turn is judged.
     """
@@ -115,10 +115,9 @@ class Jsonl(Task):
     def __attrs_post_init__(self) -> None:
         if (self.file is None) == (not self.rows):
             raise ValueError("give either `file` or `rows`")
-        question = [self.question] if isinstance(self.question, str) else self.question
-        if not question:
+        if not self.questions:
             raise ValueError("question: name at least one column")
-        if self.answer in {*question, *self.show, self.category, self.id}:
+        if self.answer in {*self.questions, *self.show, self.category, self.id}:
             raise ValueError(
                 f"answer: the column {self.answer!r} is also one that agents see; name another"
             )
@@ -126,16 +125,19 @@ class Jsonl(Task):
             raise ValueError("`check: judge` and `judge: {use: llm-judge, ...}` need each other")
         if self.splits is not None:
             refuse_idle(self, ("split",), "with `splits`")
-        if self.check in WITH_TOLERANCE:
-            refuse_idle(self, ("ignore_case",), f"with `check: {self.check}`")
-        else:
-            refuse_idle(self, ("tolerance",), f"with `check: {self.check}`")
-            if self.check not in NAMES:
-                refuse_idle(self, ("ignore_case",), f"with `check: {self.check}`")
+        idle = [] if self.check in WITH_TOLERANCE else ["tolerance"]
+        if self.check in WITH_TOLERANCE or self.check not in NAMES:
+            idle.append("ignore_case")
+        refuse_idle(self, idle, f"with `check: {self.check}`")
+
+    @property
+    def questions(self) -> list[str]:
+        """The columns with the question."""
+        return [self.question] if isinstance(self.question, str) else self.question
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
-        """Yield the task; rows are read when one is asked for, which serving a team does not.
+        """Yield the task; rows are read on first use, so that serving a team needs no file.
 
         Raises:
             UsageError: `solver` is no agent of the team, or the check cannot be loaded.
@@ -150,14 +152,8 @@ class Jsonl(Task):
         yield RunningJsonl(self, check)
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the problems of a split, for those who only count them."""
+        """Return the problems of a split."""
         return divided(self)[split]
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Raise UsageError: only an opened task compares answers."""
-        raise UsageError("open the task `jsonl` before asking it for a verdict")
 
 
 class RunningJsonl(Task):
@@ -182,15 +178,14 @@ class RunningJsonl(Task):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Return what the check gives for the answer; solved is 1 and nothing less."""
+        """Return the result of the check; a problem is solved if it is 1."""
         answer = self._answer(trajectory)
         hidden = problem.hidden
         if answer is None or not isinstance(hidden, dict) or "expected" not in hidden:
             return Scores(0.0)
-        data = problem.data if isinstance(problem.data, dict) else {}
-        row = {**hidden["row"], **data, "question": problem.text}
         if self.check is None:
             return await self._judge_scores(problem, hidden["expected"], answer, calls)
+        row = {**hidden["row"], **(problem.data or {}), "question": problem.text}
         value = self.check(answer, hidden["expected"], row)
         return Scores(value, value == 1.0)
 
@@ -201,8 +196,7 @@ class RunningJsonl(Task):
 
         Raises:
             CallError: a call of the judge failed.
-            RunError: it gave no verdict, or one that is not from 0 to 1. The episode has failed
-                then: nobody knows how good its answer is.
+            RunError: it gave no verdict, or one that is not from 0 to 1; the episode fails.
         """
         assert self.settings.judge is not None
         shown = Problem(problem.id, problem.text + _reference(expected), category=problem.category)
@@ -219,8 +213,8 @@ class RunningJsonl(Task):
         """Return the most that a verdict takes: nothing without a judge."""
         if self.settings.judge is None:
             return Usage()
-        problems = [problem for split in SPLITS for problem in self._problems[split]]
-        longest = max(len(_reference(_hidden(problem)).encode()) for problem in problems)
+        hidden: list[Any] = [p.hidden for problems in self._problems.values() for p in problems]
+        longest = max(len(_reference(row["expected"]).encode()) for row in hidden)
         return ceiling_of(self.settings.judge, tokens + longest)
 
     def _answer(self, trajectory: Trajectory) -> str | None:
@@ -241,14 +235,8 @@ class RunningJsonl(Task):
         return None if match is None else match.strip()
 
 
-def _hidden(problem: Problem) -> Any:
-    """Return what a row expects."""
-    hidden: Any = problem.hidden
-    return hidden["expected"]
-
-
 def _reference(expected: Any) -> str:
-    """Return what a judge is shown after the question: bytes of it bound its tokens."""
+    """Return the text for a judge after the question; its bytes bound its tokens."""
     return "\n\nA right answer is:\n" + "\nor\n".join(texts(expected))
 
 
@@ -256,7 +244,7 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
     """Return all problems by split.
 
     Raises:
-        UsageError: a row is wrong, with its place; two rows have one name; or there are none.
+        UsageError: a row is wrong, two rows have the same name, or there are no rows.
     """
     rows: list[tuple[Split | None, Problem]] = []
     wrong: list[str] = []
@@ -285,13 +273,12 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
     problems: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
     for named, problem in rows:
         problems[named or shared[problem.text]].append(problem)
-    return {split: tuple(found) for split, found in problems.items()}
+    return {split: tuple(group) for split, group in problems.items()}
 
 
 def _check_columns(settings: Jsonl, place: str, row: Row) -> None:
-    """Refuse columns that the first row lacks: all at once, since every row would lack them."""
-    question = [settings.question] if isinstance(settings.question, str) else settings.question
-    named = [("question", column) for column in question]
+    """Raise UsageError with all columns that the first row lacks."""
+    named = [("question", column) for column in settings.questions]
     named += [("show", column) for column in settings.show]
     for name in ("answer", "category", "id", "splits"):
         if (column := getattr(settings, name)) is not None:
@@ -315,7 +302,7 @@ def _rows(settings: Jsonl) -> Iterator[tuple[str, Row]]:
 
 
 def _problem(settings: Jsonl, row: Row, number: int) -> tuple[Split | None, Problem]:
-    """Return a row as a problem, and the split that it names; ValueError says what is wrong."""
+    """Return a row as a problem, and the split that it names; raise ValueError if it is wrong."""
     question = _question(row, settings.question)
     expected = _expected(row, settings)
     name = f"row-{number}" if settings.id is None else _text(row, settings.id)
@@ -325,10 +312,9 @@ def _problem(settings: Jsonl, row: Row, number: int) -> tuple[Split | None, Prob
         named = _text(row, settings.splits)
         if named not in SPLITS:
             raise ValueError(f"column {settings.splits!r}: {named!r}; want {', '.join(SPLITS)}")
-        split = next(known for known in SPLITS if known == named)
+        split = named
     data = {column: _value(row, column) for column in settings.show} or None
-    public = {settings.question} if isinstance(settings.question, str) else {*settings.question}
-    public |= {column for column in (settings.category, settings.id) if column} | {*settings.show}
+    public = {*settings.questions, *settings.show, settings.category, settings.id}
     rest = {column: value for column, value in row.items() if column not in public}
     hidden = {"expected": expected, "row": rest}
     return split, Problem(name, question, data=data, category=category, hidden=hidden)

@@ -1,7 +1,7 @@
-"""Whether two answers are one: by text, by number, by parts, and last by symbols.
+"""Compare two answers: by text, by number, by parts, and last by symbols.
 
-As in the grading of MATH, a right answer that is a number must be given as a number: "3+4" is no
-answer to 3+4. Brackets matter: an open interval is not a closed one. Tuples have an order; sets,
+As in the grading of MATH, an answer that is a number must be given as a number: "3+4" does not
+answer 3+4. Brackets matter: an open interval is not a closed one. Tuples have an order; sets,
 unions and lists have none.
 """
 
@@ -29,10 +29,10 @@ _RATIO = re.compile(rf"{_SIGN}(?:(\d+)?\\frac\{{(-?\d+)\}}\{{(-?\d+)\}}|(\d+)/(\
 
 
 def normal(text: str) -> str:
-    """Return an answer without what the graders of GSM8K and MATH do not tell apart.
+    """Return an answer without what the graders of GSM8K and MATH ignore.
 
-    Signs of money and percent, units, degrees, spacing, sizes of brackets, forms of fractions, a
-    leading "x =" and separators of thousands go.
+    These are signs of money and percent, units, degrees, spacing, sizes of brackets, forms of
+    fractions, a leading "x =" and separators of thousands.
     """
     text = " ".join(text.split()).strip().rstrip(".").strip()
     text = text.replace("{,}", ",").replace("−", "-").replace("\\cdot", "\\times")  # noqa: RUF001
@@ -43,7 +43,7 @@ def normal(text: str) -> str:
     text = _NAMED.sub("", text)
     text = _SHORT_FRAC.sub(lambda m: f"\\frac{{{m[1] or m[2]}}}{{{m[3] or m[4]}}}", text)
     text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
-    # A command is told from letters after it by the blank.
+    # The space between a command and letters after it has to stay.
     text = re.sub(r"(\\[a-zA-Z]+) (?=[a-zA-Z])", "\\1\0", text).replace(" ", "").replace("\0", " ")
     return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
 
@@ -64,7 +64,7 @@ def number(text: str) -> Fraction | None:
 
 
 LONGEST = 500
-"""Characters of an answer that are read; a longer one is compared as text."""
+"""The most characters of an answer; a longer one is compared as text."""
 
 Symbolic = Callable[[str, str], bool]
 
@@ -75,9 +75,9 @@ def same(given: str, wanted: str, symbolic: Symbolic) -> bool:
     """Return whether the given answer is the wanted one.
 
     Args:
-        given: by an agent.
-        wanted: the right one.
-        symbolic: compares two expressions that no simpler way can.
+        given: the answer of an agent.
+        wanted: the right answer.
+        symbolic: compares two expressions if nothing simpler decides.
     """
     if len(given) > LONGEST or len(wanted) > LONGEST:
         return given.strip() == wanted.strip() != ""
@@ -106,7 +106,7 @@ def _same(given: str, wanted: str, symbolic: Symbolic) -> bool:
 
 
 def _has_value(text: str) -> bool:
-    """Return whether it may be a number that is written otherwise, such as a root or 2^{10}."""
+    """Return whether a text may be a number in another form, such as a root or 2^{10}."""
     return not re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", text) and not _parts(text)[0]
 
 

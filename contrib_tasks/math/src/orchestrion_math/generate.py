@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Annotated, Literal
 
 from attrs import Attribute, field, frozen
@@ -27,28 +28,28 @@ from orchestrion import (
 Count = Annotated[int, Meta(ge=0)]
 NAMES = "Ada Bo Cleo Dan Eve Finn Gus Hana Ida Jon Kim Lea".split()
 THINGS = "apples coins stamps shells books pens cards stones".split()
-SAID = {"+": "gets {} more", "-": "gives {} away", "*": "makes it {} times as many"}
-"""What happens in a story, by operator."""
+PHRASES = {"+": "gets {} more", "-": "gives {} away", "*": "makes it {} times as many"}
+"""The words of a story, by operator."""
 
 _STEP = re.compile(r"gets (\d+) more|gives (\d+) away|makes it (\d+) times")
 TRIES = 100
-"""Draws for each problem wanted, after which there are not enough different ones."""
+"""Draws for each wanted problem, after which there are not enough different ones."""
 
 
 @frozen
 class Arithmetic:
-    """What generated problems are like.
+    """Generated problems.
 
     Args:
-        form: `symbols`, as in "12+7", or a `story` that is told step by step.
+        form: `symbols`, as in "12+7", or a `story` in several steps.
         operators: which of + - *; in symbols, * goes first.
-        digits: of each number at most.
+        digits: the most digits of a number.
         steps: operators in a problem.
-        negative: whether results below zero may come up.
+        negative: whether results may be below zero.
         reverse: answers are written with the last digit first, which small models learn sooner:
             a sum is computed from its last digit on.
-        padded: numbers in symbols have zeros in front up to `digits`, as in "07+12", so that every
-            digit has its place in the prompt.
+        padded: numbers in symbols have leading zeros up to `digits`, as in "07+12", so that every
+            digit has a fixed position in the prompt.
         train: training problems.
         validation: validation problems.
         test: test problems.
@@ -69,7 +70,7 @@ class Arithmetic:
 
     @operators.validator
     def _check(self, attribute: Attribute[str], value: str) -> None:
-        if not value or not set(value) <= set(SAID) or len(set(value)) < len(value):
+        if not value or not set(value) <= set(PHRASES) or len(set(value)) < len(value):
             raise ValueError(f"operators: got {value!r}; want some of + - *, each once")
 
     @padded.validator
@@ -82,11 +83,11 @@ def generate(settings: Arithmetic) -> dict[Split, tuple[Problem, ...]]:
     """Return the problems of every split; none is in two.
 
     Raises:
-        UsageError: there are not so many different ones.
+        UsageError: there are not enough different ones.
     """
     made: dict[Split, tuple[Problem, ...]] = {}
     seen: set[str] = set()
-    # Training problems last: when there are few, a larger training split moves no test problem.
+    # Training problems come last, so that their number does not change the other splits.
     order: Sequence[Split] = ("test", "validation", "train")
     for split in order:
         size = getattr(settings, split)
@@ -110,7 +111,7 @@ def generate(settings: Arithmetic) -> dict[Split, tuple[Problem, ...]]:
 
 
 def _draw(settings: Arithmetic, draw: random.Random) -> str:
-    """Return a problem; empty where the draw's result is one that must not be."""
+    """Return a problem; "" if its result is negative and must not be."""
     numbers = [draw.randrange(10**settings.digits) for _ in range(settings.steps + 1)]
     signs = [draw.choice(settings.operators) for _ in range(settings.steps)]
     if settings.form == "story":
@@ -128,18 +129,17 @@ def _draw(settings: Arithmetic, draw: random.Random) -> str:
 
 def _story(numbers: Sequence[int], signs: Sequence[str], draw: random.Random) -> str:
     name, things = draw.choice(NAMES), draw.choice(THINGS)
-    steps = [SAID[sign].format(number) for sign, number in zip(signs, numbers[1:], strict=True)]
+    steps = [PHRASES[sign].format(number) for sign, number in zip(signs, numbers[1:], strict=True)]
     story = ". ".join(f"{'Then ' if i else ''}{name} {step}" for i, step in enumerate(steps))
     return f"{name} has {numbers[0]} {things}. {story}. How many {things} does {name} have now?"
 
 
 def _lowest(numbers: Sequence[int], signs: Sequence[str]) -> int:
-    """Return the least that anybody has in a story."""
-    now = lowest = numbers[0]
+    """Return the lowest number that occurs in a story."""
+    totals = [numbers[0]]
     for sign, number in zip(signs, numbers[1:], strict=True):
-        now = _apply(now, sign, number)
-        lowest = min(lowest, now)
-    return lowest
+        totals.append(_apply(totals[-1], sign, number))
+    return min(totals)
 
 
 def _apply(left: int, sign: str, right: int) -> int:
@@ -152,7 +152,7 @@ def solve(text: str) -> int:
     """Return the answer to a generated problem.
 
     Raises:
-        ValueError: the text is none.
+        ValueError: the text is no generated problem.
     """
     if re.fullmatch(r"\d+(?:[-+*]\d+)+", text):
         return _value(text)
@@ -170,9 +170,7 @@ def _value(text: str) -> int:
     """Return the value: products first, then from left to right."""
     total = 0
     for sign, product in re.findall(r"([-+]?)(\d+(?:\*\d+)*)", text):
-        value = 1
-        for factor in product.split("*"):
-            value *= int(factor)
+        value = prod(map(int, product.split("*")))
         total += -value if sign == "-" else value
     return total
 
@@ -185,8 +183,8 @@ _PROMPT = re.compile(r"([SV])(?:\d+:)?(.+?)=(.*?)\??", re.S)
 class MathTeacher(Model):
     """Plays solver and verifier of generated problems with stated mistakes, to learn from.
 
-    A prompt is "S", the problem and "=", for the solver; or "V", the problem, "=", what the solver
-    said, and "?", for the verifier. After the first letter there may be a number and ":".
+    A prompt for the solver is "S", the problem and "="; one for the verifier is "V", the problem,
+    "=", the solver's answer and "?". After the first letter there may be a number and ":".
 
     Args:
         reverse: answers are written with the last digit first.
@@ -229,7 +227,6 @@ class MathTeacher(Model):
 
 def _mistaken(right: str, draw: random.Random) -> str:
     """Return the same with one digit changed."""
-    places = [i for i, other in enumerate(right) if other.isdigit()]
-    at = draw.choice(places)
+    at = draw.choice([i for i, other in enumerate(right) if other.isdigit()])
     digit = draw.choice([other for other in "0123456789" if other != right[at]])
     return right[:at] + digit + right[at + 1 :]

@@ -1,4 +1,4 @@
-"""Asks a process of its own whether two expressions are equal."""
+"""Compare two expressions in another process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from threading import Lock
 from orchestrion import RunError
 
 PATIENCE = 300.0
-"""Seconds of any clock after which the process counts as broken, not as slow."""
+"""Seconds after which a process that does not answer counts as broken."""
 
 
 class Grader:
-    """A process that is started when it is first needed, and again when an expression ended it.
+    """A process that starts on first use, and again after an expression ended it.
 
     Args:
-        seconds: of processor time for one comparison; an expression that takes longer is unequal.
+        seconds: of processor time for one comparison; what takes longer is unequal.
     """
 
     def __init__(self, seconds: float = 5.0) -> None:
@@ -30,7 +30,7 @@ class Grader:
         """Return whether two LaTeX expressions are equal; False if that takes too much.
 
         Raises:
-            RunError: the process cannot be started, or says nothing at all.
+            RunError: the process cannot be started, or does not answer.
         """
         with self._lock:
             process = self._process or self._started()
@@ -40,7 +40,7 @@ class Grader:
             return reply == "true"
 
     def _started(self) -> subprocess.Popen[str]:
-        # -P: a module that lies in the working folder is not taken for the library.
+        # -P: a module in the working folder must not replace the library.
         self._process = process = subprocess.Popen(
             [sys.executable, "-P", "-m", "orchestrion_math.worker"],
             stdin=subprocess.PIPE,

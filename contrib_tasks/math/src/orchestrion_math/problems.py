@@ -20,14 +20,14 @@ from orchestrion import Problem, UsageError
 
 _MARKED = re.compile(r"^####\s*(\S.*)$", re.M)
 SHOWN = 10
-"""How many mistakes an error lists."""
+"""The most mistakes that an error lists."""
 
 
 def load(path: Path) -> tuple[Problem, ...]:
-    """Return all problems of a file or a folder; a text that comes again is left out.
+    """Return the different problems of a file or a folder.
 
     Raises:
-        UsageError: something cannot be read, or has another form; with file and line.
+        UsageError: something cannot be read, or has another form; names file and line.
     """
     problems: dict[str, Problem] = {}
     wrong: list[str] = []

@@ -1,4 +1,4 @@
-"""The task `math`: a problem with one answer; whether it was found is said by value."""
+"""The task `math`: problems with one answer, which is compared by value."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from orchestrion_math.problems import load
 
 @frozen
 class Math:
-    r"""Problems with one answer each; it is compared by value, whatever anybody claims.
+    r"""Problems with one answer each, which is compared by value.
 
-    The answer is the last \boxed{...} of the solver's last finished turn, or with `answer: plain`
-    that turn's whole text. What was thought before `</think>` does not count.
+    The answer is the last \boxed{...} of the solver's last completed turn, or with `answer: plain`
+    the whole text of that turn. Text before `</think>` does not count.
 
     Args:
         source: `generated`, or a file or folder in the form of GSM8K or MATH.
-        test: a file or folder of its own for the test split; a problem in it is nowhere else.
+        test: another file or folder for the test split; its problems are in no other split.
         split: how the problems of `source` are divided.
-        generated: what generated problems are like.
+        generated: the generated problems.
         solver: the agent whose last turn has the answer.
-        answer: where in that turn.
-        seconds: of processor time for comparing two expressions; more counts as unequal.
+        answer: where the answer is in that turn.
+        seconds: of processor time for comparing two expressions; what takes longer is unequal.
     """
 
     source: Literal["generated"] | Path = "generated"
@@ -66,27 +66,26 @@ class Math:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
-        """With the problems read; expressions are compared in a process of its own."""
+        """Yield the task; it compares expressions in another process, which ends with it."""
         team = [member.name for member in ctx.roster]
         if team and self.solver not in team:
             near = did_you_mean(self.solver, team)
             raise UsageError(f"{ctx.path}.solver: no agent {self.solver!r} in the team{near}")
         grader = Grader(self.seconds)
-        running = RunningMath(self, grader)
         try:
-            yield running
+            yield RunningMath(self, grader)
         finally:
             await asyncio.to_thread(grader.close)
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the problems of a split, for those who only want to count them."""
+        """Return the problems of a split."""
         return self.divided()[split]
 
     def divided(self) -> dict[Split, tuple[Problem, ...]]:
         """Return all problems, by split.
 
         Raises:
-            UsageError: a file is wrong, with its line; or there are not enough problems.
+            UsageError: a file is wrong, or there are not enough problems.
         """
         if not isinstance(self.source, Path):
             return generate(self.generated)
@@ -97,16 +96,15 @@ class Math:
         splits = splits_of((problem.text for problem in new), self.split)
         for problem in new:
             made[splits[problem.text]].append(problem)
-        return {name: _named(name, problems) for name, problems in made.items()}
-
-
-def _named(split: Split, problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Return problems whose ids are different across files of equal names."""
-    return tuple(replace(problem, id=f"{split}/{problem.id}") for problem in problems)
+        # The split makes ids different that come from files of equal names.
+        return {
+            split: tuple(replace(problem, id=f"{split}/{problem.id}") for problem in problems)
+            for split, problems in made.items()
+        }
 
 
 class RunningMath(Task):
-    """An opened task: problems, and who compares."""
+    """An opened task: its problems, and the process that compares expressions."""
 
     ceiling = no_calls
 
@@ -155,7 +153,7 @@ class RunningMath(Task):
             return same(given, wanted, unknown)
         except _NeedsSymbolsError:
             pass
-        # What the problem itself says is equal to its answer, and yet no answer.
+        # An expression of the problem is equal to its answer, but does not answer it.
         if _squeezed(given) in _squeezed(question):
             return False
 

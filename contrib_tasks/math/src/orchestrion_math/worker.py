@@ -1,8 +1,8 @@
-"""A process that compares expressions, so that a hostile one costs no more than this process.
+"""A process that compares expressions, so that a hostile one can only end this process.
 
-A line in is a JSON list [given, wanted, seconds]; a line out is `true` or `false`. Only LaTeX is
-read, by a grammar: nothing that was written is ever evaluated as a program. When the seconds of
-processor time are used up the kernel ends the process, also in the middle of one huge power.
+A line in is a JSON list [given, wanted, seconds]; a line out is `true` or `false`. LaTeX is read by
+a grammar, and nothing is evaluated as a program. When the seconds of processor time are used up,
+the kernel ends the process, even during the computation of one huge power.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two kinds of PettingZoo's games, stepped alike: all who are to act, act at once."""
+"""One interface for both kinds of PettingZoo's games: all acting players act at once."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pettingzoo import AECEnv, ParallelEnv, make
 from orchestrion import UsageError, load_function
 from orchestrion_pettingzoo.task import PettingZoo
 
-# Games import pygame when they are made, and it greets on the standard output.
+# Games import pygame, which prints a greeting.
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
-# Illegal moves cost the player who makes them; a line of log for each would hide all else.
+# Each illegal move logs a line, which would hide everything else.
 logging.getLogger("pettingzoo.utils.env_logger").setLevel(logging.ERROR)
 
 
 class Game:
-    """A game that is under way, and what is known of it.
+    """A running game, and its current state.
 
     Args:
         environment: of PettingZoo.
 
     Attributes:
-        acting: the players who are to act now; none once the game is over.
-        seen: what each of them observes.
-        info: what the game says of each of them beside that.
+        acting: the players who act now; empty when the game is over.
+        seen: the observation of each acting player.
+        info: further information about each acting player.
         totals: the rewards of each player so far.
         ends: how each player's game ended: terminated, truncated.
     """
@@ -68,7 +68,7 @@ class Turns(Game):
         self._wait()
 
     def _wait(self) -> None:
-        """Go on to the next player who can act; those whose game has ended take their leave."""
+        """Continue to the next player who can act, past players whose game has ended."""
         env = self.environment
         self.acting, self.seen, self.info = (), {}, {}
         while env.agents:
@@ -100,10 +100,10 @@ class Rounds(Game):
 
 
 def game(settings: PettingZoo, where: str) -> Game:
-    """Return a new game, not begun yet.
+    """Return a new game, which has not begun.
 
     Raises:
-        UsageError: it cannot be made, or does not name its players beforehand.
+        UsageError: it cannot be made, or has no fixed players.
     """
     name = settings.environment
     try:

@@ -1,4 +1,4 @@
-"""The policy `players`: starts the agent of the player who is to act."""
+"""The policy `players`: starts the agent of the player who acts next."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from orchestrion import Activation, Decision, Key, OpenContext, Policy, Situatio
 
 @frozen
 class Players:
-    """Starts the agent of the player who is to act; it reads nothing of what others did.
+    """Starts the agent of the player who acts next, without the turns of other agents.
 
-    What an agent goes by is what its player observes. In a game of rounds nobody can therefore see
-    what another one chooses. Of several agents of a player it starts the first.
+    An agent only gets the observation of its player, so that in a game of rounds nobody sees the
+    choice of another player. Of several agents of a player, the first is started.
     """
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Look at the team.
+        """Yield the policy.
 
         Raises:
-            UsageError: an agent has options, of which this policy could not choose.
+            UsageError: an agent has options, which this policy cannot choose.
         """
         for member in ctx.roster:
             if member.options:
@@ -47,7 +47,7 @@ def _decision(situation: Situation) -> Decision:
         agents = [players[player]["agents"] for player in players]
     except (TypeError, KeyError):
         return Decision(stop=True, error="the policy `players` needs the task `pettingzoo`")
-    # One that plays several players acts for them one after the other.
+    # An agent of several players acts for them one after the other.
     names = dict.fromkeys(names[0] for names in agents)
     if not names:
         return Decision(stop=True)

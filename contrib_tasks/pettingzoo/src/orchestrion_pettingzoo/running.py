@@ -38,17 +38,17 @@ from orchestrion_pettingzoo.task import PettingZoo
 
 @frozen(eq=False)
 class Moment:
-    """Where a game is; all that is needed to get there again.
+    """A state of a game, with all that is necessary to reach it again.
 
     Args:
         seed: of the game.
-        moves: that were played: each a player's action, by player, or those of a whole round.
+        moves: all moves since the start: the actions of a turn or a round, by player.
         chosen: the actions of this round so far, by player.
         acting: the players of this turn or round.
-        seen: what each of them observes, as JSON.
-        allowed: the actions that each of them may choose from, where the game says it.
-        features: of what each of them observes.
-        totals: the rewards of each player.
+        seen: the observation of each acting player, as JSON.
+        allowed: the allowed actions of each acting player; None if the game does not name them.
+        features: of each acting player's observation.
+        totals: the sum of rewards of each player.
         ends: how each player's game ended: terminated, truncated.
     """
 
@@ -57,19 +57,19 @@ class Moment:
     chosen: Mapping[str, JSON] = field(factory=dict)
     acting: tuple[str, ...] = ()
     seen: Mapping[str, JSON] = field(factory=dict)
-    allowed: Mapping[str, tuple[int, ...]] = field(factory=dict)
+    allowed: Mapping[str, tuple[int, ...] | None] = field(factory=dict)
     features: Mapping[str, tuple[float, ...]] = field(factory=dict)
     totals: Mapping[str, float] = field(factory=dict)
     ends: Mapping[str, tuple[bool, bool]] = field(factory=dict)
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The players who have yet to act, in the game's order; none once it is over."""
+        """The players who have not acted yet, in the game's order; empty when it is over."""
         return tuple(player for player in self.acting if player not in self.chosen)
 
 
 class RunningPettingZoo(OpenedSeeds):
-    """An opened task: its games, its players, and who plays them."""
+    """An opened task: its games, their players, and the agents of each player."""
 
     def __init__(self, settings: PettingZoo, where: str) -> None:
         self.settings = settings
@@ -116,7 +116,7 @@ class RunningPettingZoo(OpenedSeeds):
         return self._step(moment)
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """Return the game after a turn's action; without one it stays where it is."""
+        """Return the game after a turn's action; without an action it does not change."""
         moment: Moment = state
         player = next((p for p in moment.waiting if turn.agent in self.agents[p]), None)
         if player is None:
@@ -140,7 +140,7 @@ class RunningPettingZoo(OpenedSeeds):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Return what the scored players' return is worth; 0 for a game that was not ended."""
+        """Return the value of the scored players' mean return; 0 for an unfinished game."""
         moment: Moment = state
         totals = [moment.totals.get(player, 0.0) for player in self.scored]
         total = sum(totals) / len(totals)
@@ -161,26 +161,32 @@ class RunningPettingZoo(OpenedSeeds):
         return self._now(Moment(moment.seed, (*moment.moves, dict(actions))), playing)
 
     def _now(self, moment: Moment, playing: Game) -> Moment:
-        """Return a moment with what the game says now."""
+        """Return a state with the current state of a game."""
         return evolve(
             moment,
             acting=playing.acting,
             seen={player: plain(playing.seen[player]) for player in playing.acting},
-            allowed={
-                player: _allowed(playing, player, self.spaces[player].start)
-                for player in playing.acting
-                if self.actions[player]["kind"] == "discrete" and _mask(playing, player) is not None
-            },
+            allowed={player: self._allowed(playing, player) for player in playing.acting},
             features={p: self._features[p](playing.seen[p]) for p in playing.acting},
             totals=dict(playing.totals),
             ends=dict(playing.ends),
         )
 
+    def _allowed(self, playing: Game, player: str) -> tuple[int, ...] | None:
+        """Return the actions that a game's mask allows; None if there is no mask."""
+        seen = playing.seen[player]
+        told = isinstance(seen, Mapping) and "action_mask" in seen
+        mask = (seen if told else playing.info[player]).get("action_mask")
+        if mask is None or self.actions[player]["kind"] != "discrete":
+            return None
+        first = int(self.spaces[player].start)
+        return tuple(n for n, allowed in enumerate(mask, first) if allowed)
+
     def _replayed(self, moment: Moment) -> Game:
-        """Return a fresh game in which all moves up to a moment were played again.
+        """Return a new game in which all moves of a state are repeated.
 
         Raises:
-            RunError: that led elsewhere.
+            RunError: the result is another state.
         """
         again, playing = self._begun(moment.seed)
         for actions in moment.moves:
@@ -195,35 +201,36 @@ class RunningPettingZoo(OpenedSeeds):
         return playing
 
     def _step(self, moment: Moment, note: str = "") -> Step:
-        """Return a moment with what agents and policies see of it.
+        """Return a state with its observation.
 
-        In a round, players are asked one after the other, and each is shown what it observes alone:
-        what others observe is theirs.
+        In a round, the players act one after the other, and each sees only its own observation.
         """
-        waiting = moment.waiting[:1]
+        lines: list[str] = []
         players: dict[str, JSON] = {}
-        for player in waiting:
+        free: tuple[str, ...] = ()
+        for player in moment.waiting[:1]:
+            seen, allowed, free = moment.seen[player], moment.allowed[player], self.agents[player]
             players[player] = {
-                "observation": moment.seen[player],
-                "allowed": moment.allowed.get(player),
+                "observation": seen,
+                "allowed": allowed,
                 "actions": self.actions[player],
-                "agents": self.agents[player],
+                "agents": free,
             }
-        lines = [f"{player} observes: {json.dumps(moment.seen[player])}" for player in waiting]
-        lines += [f"{p} may choose: {list(a)}" for p, a in moment.allowed.items() if p in waiting]
-        lines += [f"rewards so far: {json.dumps(moment.totals)}"]
-        free = {name for player in waiting for name in self.agents[player]}
+            lines.append(f"{player} observes: {json.dumps(seen)}")
+            if allowed is not None:
+                lines.append(f"{player} may choose: {list(allowed)}")
+        lines.append(f"rewards so far: {json.dumps(moment.totals)}")
         everybody = {name for names in self.agents.values() for name in names}
         observation = Observation(
             "\n".join(lines) + note,
             {"players": players, "rewards": moment.totals, "ends": moment.ends},
             self._numbers(moment),
-            frozenset(everybody - free),
+            frozenset(everybody.difference(free)),
         )
         return Step(moment, observation, not moment.acting)
 
     def _numbers(self, moment: Moment) -> tuple[float, ...]:
-        """Return who acts next, and what that player observes, as numbers."""
+        """Return the player who acts next, and that player's observation, as numbers."""
         if not moment.waiting:
             return (0.0,) * (len(self.players) + self._width)
         player = moment.waiting[0]
@@ -234,20 +241,6 @@ class RunningPettingZoo(OpenedSeeds):
 
 def _names(agents: str | list[str]) -> tuple[str, ...]:
     return (agents,) if isinstance(agents, str) else tuple(agents)
-
-
-def _mask(playing: Game, player: str) -> Any:
-    """Return which actions a player may choose, from where games say it; None if nowhere."""
-    seen, info = playing.seen[player], playing.info[player]
-    if isinstance(seen, Mapping) and "action_mask" in seen:
-        return seen["action_mask"]
-    return info.get("action_mask")
-
-
-def _allowed(playing: Game, player: str, first: int) -> tuple[int, ...]:
-    """Return the actions that a mask allows; `first` is the smallest action."""
-    mask = _mask(playing, player)
-    return tuple(int(n) for n, allowed in enumerate(mask, int(first)) if allowed)
 
 
 def _close(playing: Game) -> None:

@@ -9,34 +9,28 @@ from typing import Any, Literal
 from attrs import field, frozen
 from orchestrion_gymnasium import Counts, Returns, Seeds
 
-from orchestrion import (
-    OpenContext,
-    Task,
-    UsageError,
-    did_you_mean,
-    refuse_idle,
-)
+from orchestrion import OpenContext, Task, UsageError, did_you_mean, refuse_idle
 
 
 @frozen
 class PettingZoo(Seeds):
-    """A game of PettingZoo; agents play its players, and what they output is the action.
+    """A game of PettingZoo; agents play its players, and their outputs are the actions.
 
-    A problem is a seed. Who may act is said by the game: agents of other players are blocked. In
-    a game of turns that is one player; in one of rounds they are asked one after the other, and
-    the round is played when the last has acted. A turn that gives no action changes nothing, and
-    so does one of an agent that plays nobody, such as an adviser.
+    A problem is a seed. The game decides who acts next: agents of other players are blocked. In a
+    game of rounds, the players act one after the other, and the round is played after the last. A
+    turn without an action changes nothing, nor does one of an agent without a player, such as an
+    adviser.
 
     Args:
-        environment: its id, such as `classic/tictactoe-v3`, or `module:function` of one of yours.
-        returns: what returns are worth.
+        environment: its id, such as `classic/tictactoe-v3`, or `module:function` of your own game.
+        returns: the value of returns.
         api: its interface: players act in turns (`aec`) or in rounds (`parallel`).
         kwargs: settings of the game.
         players: by player, the agent that plays it, or several of which the policy chooses one
             each time; by default the agent of the player's name.
         scored: the players whose mean return is judged; by default all.
-        episodes: how many problems each split has.
-        seed: what the seeds of all problems are drawn from.
+        episodes: the number of problems of each split.
+        seed: of the draws of all problems' seeds.
     """
 
     environment: str
@@ -54,11 +48,10 @@ class PettingZoo(Seeds):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
-        """Yield the task; its games are closed in the end.
+        """Yield the task, and close its games at the end.
 
         Raises:
-            UsageError: there is no such game, player or agent, or the game cannot be made,
-                observed or acted in.
+            UsageError: the game, a player or an agent does not exist, or the game cannot be used.
         """
         from orchestrion_pettingzoo.running import RunningPettingZoo
 
@@ -71,7 +64,7 @@ class PettingZoo(Seeds):
 
 
 def _check_agents(agents: Mapping[str, Sequence[str]], team: Sequence[str], where: str) -> None:
-    """Refuse a player none of whose agents is in the team, if there is one."""
+    """Check that the team, if there is one, has an agent for each player."""
     for player, names in agents.items():
         if team and not set(names) & set(team):
             near = did_you_mean(names[0], team) if names else ""

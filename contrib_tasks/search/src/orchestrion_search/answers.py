@@ -14,22 +14,22 @@ _MARKS = str.maketrans("", "", string.punctuation)
 
 
 def normal(text: str) -> str:
-    """Return lower case, without punctuation and English articles, words one blank apart.
+    """Return a text in lower case, without punctuation, English articles and extra spaces.
 
-    An answer that is nothing but an article stays: the letter "A" is an answer.
+    A text that consists of articles is not changed: the letter "A" is an answer.
     """
     bare = text.lower().translate(_MARKS)
     return " ".join(_ARTICLES.sub(" ", bare).split()) or " ".join(bare.split())
 
 
 def exact(given: str, wanted: Sequence[str]) -> bool:
-    """Return whether the answer is one of the wanted ones; an empty one never is."""
+    """Return whether the answer is one of the wanted ones, and not empty."""
     answer = normal(given)
     return bool(answer) and any(answer == normal(right) for right in wanted)
 
 
 def f1(given: str, wanted: Sequence[str]) -> float:
-    """Return the best overlap of words with a wanted answer; yes and no are right or wrong."""
+    """Return the best overlap of words with a wanted answer; "yes" and "no" overlap with none."""
     return max((_f1(normal(given), normal(right)) for right in wanted), default=0.0)
 
 
@@ -43,7 +43,7 @@ def _f1(answer: str, right: str) -> float:
 
 
 def value_of(turn: Turn) -> str:
-    """Return what was read from a response, or else all of it; nothing of a turn that failed."""
+    """Return the `value` in the data of a turn, or else its text; "" for a turn that failed."""
     data = turn.output.data
     value = data.get("value") if isinstance(data, dict) else turn.output.content
     return value.strip() if isinstance(value, str) and turn.status == "completed" else ""

@@ -19,26 +19,25 @@ from orchestrion import UsageError
 from orchestrion_search.documents import Document
 
 NEIGHBOURS = 32
-"""Of each document in the graph."""
+"""The neighbours of each document in the graph."""
 CANDIDATES = 200
-"""Documents that are looked at in building and searching; more find more of the nearest."""
+"""The documents examined in building and searching the graph; more find more of the nearest."""
 _BLOCK = 100_000
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class Dense:
-    """Documents by the cosine between their embedding and the query's.
+    """Ranks documents by the cosine between their embedding and the query's.
 
     Args:
         documents: the corpus.
         path: a folder with the encoder, or its name on a hub.
         query_prompt: put before a query, e.g. "query: " for E5; None for the encoder's own prompt.
         document_prompt: put before a document, e.g. "passage: "; None for the encoder's own.
-        index: a folder where the corpus's embeddings are kept for the next time; None encodes the
-            corpus whenever this is made.
-        approximate: whether to search a graph of neighbours, which is kept in `index`, instead of
-            comparing with every document.
+        index: a folder that keeps the embeddings of the corpus; None encodes it every time.
+        approximate: whether to search a graph of neighbours, kept in `index`, instead of comparing
+            with every document.
 
     Raises:
         UsageError: sentence-transformers or faiss is not installed, or `index` cannot be written,
@@ -88,7 +87,7 @@ class Dense:
 
         The file is made if it is missing.
         """
-        # The embedding of a fixed text stands for the encoder: a name may get other weights.
+        # The embedding of a fixed text identifies the encoder: a name may get other weights.
         probe = self._encoded(["Which encoder is this?"]).round(3) + 0.0
         digest = hashlib.sha256(probe.tobytes())
         for text in texts:
@@ -110,11 +109,11 @@ class Dense:
         else:
             scores, places = self._graph.search(embedded, results)
             order = places[0][np.lexsort((places[0], -scores[0]))]
-            order = order[order >= 0]  # -1 stands for none
+            order = order[order >= 0]  # -1 means none
         return tuple(self._documents[int(i)] for i in order)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing; this index holds no resources."""
 
 
 def _library(name: str, setting: str, extra: str) -> Any:
@@ -128,7 +127,7 @@ def _library(name: str, setting: str, extra: str) -> Any:
 
 
 def _write(file: Path, write: Callable[[str], object]) -> None:
-    """Let `write` make a file, which appears as a whole.
+    """Let `write` make a file, which nobody sees before it is complete.
 
     Raises:
         UsageError: it cannot be written.
@@ -146,7 +145,7 @@ def _write(file: Path, write: Callable[[str], object]) -> None:
 def _kept(
     file: Path, shape: tuple[int, int], read: Callable[[str], tuple[Any, tuple[int, ...]]]
 ) -> Any:
-    """Return what `read` finds in a file of `dense_index`; it returns its shape as well.
+    """Return the content of a file of `dense_index`, which `read` returns with its shape.
 
     Raises:
         UsageError: the file cannot be read, or has another shape.
@@ -167,7 +166,7 @@ def _load_vectors(file: str) -> tuple[Vectors, tuple[int, ...]]:
 
 
 def _graph(embeddings: Path, shape: tuple[int, int]) -> Any:
-    """Return the graph of neighbours of embeddings, from its file beside them; make it if missing.
+    """Return the graph of neighbours from its file beside the embeddings; make a missing one.
 
     Source: hierarchical navigable small worlds (Malkov and Yashunin 2018, arXiv 1603.09320) as
     faiss has them, with its names for their parameters.

@@ -1,11 +1,11 @@
-"""What is searched in: documents, and an index of them."""
+"""The documents of a corpus, and an index of them."""
 
 from __future__ import annotations
 
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -15,7 +15,7 @@ from attrs import frozen
 from orchestrion import Turn, UsageError
 
 WORDS = 64
-"""Different words of a query that count."""
+"""The most different words of a query that are used."""
 
 
 @frozen
@@ -27,19 +27,19 @@ class Document:
 
 
 class Index(Protocol):
-    """Finds documents; the same query always finds the same ones in the same order."""
+    """Finds documents; equal queries find the same documents in the same order."""
 
     def search(self, query: str, results: int) -> tuple[Document, ...]:
         """Return the best documents for a query, best first; none if nothing fits."""
         ...
 
     def close(self) -> None:
-        """Give back what the index takes."""
+        """Release the resources of the index."""
         ...
 
 
 class Bm25:
-    """BM25 over titles and texts, by the full-text search that comes with Python's SQLite.
+    """Ranks documents by BM25, with the full-text search of Python's SQLite.
 
     Words are compared without case, accents and English endings. A title counts twice.
     """
@@ -47,33 +47,33 @@ class Bm25:
     def __init__(self, documents: Sequence[Document]) -> None:
         self._documents = tuple(documents)
         self._lock = Lock()
-        self._base = sqlite3.connect(":memory:", check_same_thread=False)
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)
         try:
-            self._base.execute(
+            self._database.execute(
                 "CREATE VIRTUAL TABLE documents USING fts5(title, body, content='', "
                 "tokenize='porter unicode61 remove_diacritics 2')"
             )
         except sqlite3.OperationalError as error:
-            self._base.close()
+            self._database.close()
             raise UsageError(
                 f"task search: this Python's SQLite has no full-text search ({error}); take "
                 "another build of Python, or `dense`"
             ) from error
-        with self._base:
-            self._base.executemany(
+        with self._database:
+            self._database.executemany(
                 "INSERT INTO documents(rowid, title, body) VALUES (?, ?, ?)",
                 ((i, document.title, document.text) for i, document in enumerate(self._documents)),
             )
 
     def search(self, query: str, results: int) -> tuple[Document, ...]:
-        """Return the best documents; equally good ones in the order of the corpus."""
+        """Return the best documents, ties in the order of the corpus."""
         words = list(dict.fromkeys(re.findall(r"\w+", query.casefold())))[:WORDS]
         if not words:
             return ()
-        # In quotes every word is a word, and none an operator of the query language.
+        # In quotes, no word is an operator of the query language.
         wanted = " OR ".join(f'"{word}"' for word in words)
         with self._lock:
-            rows = self._base.execute(
+            rows = self._database.execute(
                 "SELECT rowid FROM documents WHERE documents MATCH ? "
                 "ORDER BY bm25(documents, 2.0, 1.0), rowid LIMIT ?",
                 (wanted, results),
@@ -81,8 +81,8 @@ class Bm25:
         return tuple(self._documents[i] for (i,) in rows)
 
     def close(self) -> None:
-        """Close the base."""
-        self._base.close()
+        """Close the database."""
+        self._database.close()
 
 
 def read_corpus(path: Path) -> tuple[Document, ...]:
@@ -105,20 +105,17 @@ def read_corpus(path: Path) -> tuple[Document, ...]:
 
 
 def documents_of(turn: Turn) -> tuple[Document, ...]:
-    """Return the documents in a turn's data; none of a turn that failed, or in another form."""
+    """Return the documents in the data of a turn; a failed turn has none."""
     data = turn.output.data
     rows = data.get("documents") if isinstance(data, Mapping) else None
     if turn.status != "completed" or not isinstance(rows, (list, tuple)):
         return ()
-    fields = [
-        (row.get("title"), row.get("text")) if isinstance(row, Mapping) else (None, None)
-        for row in rows
-    ]
-    return tuple(
-        Document(title, text)
-        for title, text in fields
-        if isinstance(title, str) and isinstance(text, str)
-    )
+    documents = []
+    for row in rows:
+        match row:
+            case {"title": str(title), "text": str(text)}:
+                documents.append(Document(title, text))
+    return tuple(documents)
 
 
 def _text(row: dict[str, object], name: str) -> str:
@@ -138,8 +135,3 @@ def read_text(path: Path) -> str:
         return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
-
-
-def without_doubles(documents: Iterable[Document]) -> tuple[Document, ...]:
-    """Return each document once, where it came first."""
-    return tuple(dict.fromkeys(documents))

@@ -52,12 +52,12 @@ class Lookup(Task):
     """Which of x and y is larger? Letters stand for digits that must be looked up.
 
     A question is "xMy". In each of at most `rounds` rounds the verifier says whether enough is
-    known ("y") or not ("n"); then the searcher names a letter, which is replaced by its digit
-    where it stands in the question, or the answerer says a digit and the episode ends. It is
-    solved if that digit is the larger one. "n" in the last round ends it unsolved.
+    known ("y") or not ("n"). Then the searcher names a letter, which is replaced by its digit in
+    the question, or the answerer says a digit and the episode ends. It is solved if that digit is
+    the larger one. "n" in the last round ends it unsolved.
 
     Args:
-        rounds: at most.
+        rounds: the most rounds.
         train: training questions.
         validation: validation questions.
         test: test questions.
@@ -83,11 +83,11 @@ class Lookup(Task):
         return _questions(self.seed, self.train, self.validation, self.test)[split]
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """Return the question as it is asked."""
+        """Return the question."""
         return self._step(_State(problem.text, problem.hidden["table"]))
 
     def step(self, state: _State, turn: Turn, key: Key) -> Step:
-        """Return what a finished turn does to the question; a failed one uses up its round."""
+        """Return the question after a turn; a failed turn uses up its round."""
         symbol = value_of(turn)
         if turn.agent == self.verifier:
             state = evolve(state, rounds=state.rounds + 1)
@@ -109,7 +109,7 @@ class Lookup(Task):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """1 for the larger digit; of an unfinished episode, half a point a known digit."""
+        """Return 1 for the larger digit; before the end, a quarter for each known digit."""
         if state.answer:
             right = state.answer == problem.hidden["answer"]
             return Scores(float(right), right)
@@ -123,12 +123,8 @@ def _questions(
 ) -> Mapping[Split, tuple[Problem, ...]]:
     made: dict[Split, tuple[Problem, ...]] = {}
     seen: set[tuple[str, str]] = set()
-    sizes: tuple[tuple[Split, int], ...] = (
-        ("train", train),
-        ("validation", validation),
-        ("test", test),
-    )
-    for split, size in sizes:
+    sizes: dict[Split, int] = {"train": train, "validation": validation, "test": test}
+    for split, size in sizes.items():
         problems: list[Problem] = []
         n = 0
         while len(problems) < size:
@@ -168,8 +164,7 @@ def _problem(name: str, text: str, table: str) -> Problem:
 class LookupTeacher(Model):
     """Plays all three roles of `lookup` with stated mistakes, to learn from.
 
-    It reads the role from a prompt's first character, "V", "S" or "A", and the question from its
-    "xMy".
+    The first character of a prompt, "V", "S" or "A", is the role; "xMy" in it is the question.
 
     Args:
         wrong_verdict: how often the verifier says the opposite.

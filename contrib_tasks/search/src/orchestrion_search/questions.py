@@ -4,8 +4,8 @@ A file is a JSON list, or one question a line:
 
     {"question", "answer", "context": [[title, [sentence, ...]], ...]}
 
-and perhaps "_id", "type", "level" and "supporting_facts": [[title, number of sentence], ...]. The
-paragraphs of all questions together are the corpus. "context" can be left out.
+and optionally "_id", "type", "level" and "supporting_facts": [[title, number of sentence], ...].
+The paragraphs of all questions are the corpus. "context" can be left out.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from typing import Any
 from attrs import frozen
 
 from orchestrion import Problem, UsageError
-from orchestrion_search.documents import Document, read_text, without_doubles
+from orchestrion_search.documents import Document, read_text
 
 SHOWN = 10
-"""How many mistakes an error lists."""
+"""The most mistakes that an error lists."""
 
 
 @frozen
 class Questions:
-    """Questions, and what can be searched for their answers."""
+    """Questions, and the documents to search for their answers."""
 
     problems: tuple[Problem, ...]
     documents: tuple[Document, ...]
 
 
 def load(path: Path) -> Questions:
-    """Return the questions of a file; one that comes again is left out.
+    """Return the different questions of a file.
 
     Raises:
-        UsageError: something has another form; with the line, or the question's number.
+        UsageError: something has another form; names the line, or the question's number.
     """
     problems: dict[str, Problem] = {}
     documents: list[Document] = []
@@ -55,7 +55,7 @@ def load(path: Path) -> Questions:
         raise UsageError("\n  ".join([f"{path}: {len(wrong)} wrong", *wrong[:SHOWN]]) + more)
     if not problems:
         raise UsageError(f"{path}: no question in it")
-    return Questions(tuple(problems.values()), without_doubles(documents))
+    return Questions(tuple(problems.values()), tuple(dict.fromkeys(documents)))
 
 
 def _rows(path: Path, wrong: list[str]) -> Iterator[tuple[str, str, Any]]:

@@ -1,4 +1,4 @@
-"""The agent `retrieve`: asks a retrieval server for the documents of the latest query.
+"""The agent `retrieve`: asks a retrieval server for documents of the latest query.
 
 The requests are those that the servers of Search-R1 (Jin et al. 2025, arXiv 2503.09516) and Dr.MAS
 take: POST {"queries": [text], "topk": 3, "return_scores": true}, answered by {"result":
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import httpx2
 import msgspec
-from attrs import Factory, field, frozen
+from attrs import Factory, asdict, field, frozen
 from orchestrion_llm import (
     EncodedError,
     Limits,
@@ -55,7 +55,7 @@ class _Contents(msgspec.Struct):
 
 
 class _Hit(msgspec.Struct):
-    """A document: itself, or beside its score."""
+    """A document, alone or with its score."""
 
     document: _Contents | None = None
     contents: str | None = None
@@ -67,9 +67,9 @@ class _Reply(msgspec.Struct):
 
 @frozen
 class Retrieve:
-    """Searches with a retrieval server for what the turn before says.
+    """Searches with a retrieval server for the text of the turn before.
 
-    Its turn's data has the documents, for the task `search` with `retriever`.
+    The data of its turn has the documents, for the task `search` with `retriever`.
 
     Args:
         url: address of the server's search, e.g. http://127.0.0.1:8000/retrieve.
@@ -102,26 +102,23 @@ class _Retriever(Agent):
         """Return the documents as text, and as data under `documents`."""
         query = value_of(view.turns[-1]) if view.turns else ""
         body = {"queries": [query], "topk": self.settings.results, "return_scores": True}
-        limits = self.settings.limits
         request = Request(
             self.place.service,
             body,
             VERSION,
             cache=True,
-            limits=CallLimits(
-                limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
-            ),
+            limits=CallLimits(**asdict(self.settings.limits)),
             timeout=self.settings.timeout,
         )
 
         async def ask() -> Answer:
             return Answer(await self._documents(body), Usage(1))
 
-        found: Any = []
+        documents: Any = []
         if query:
-            found = (await calls.run(request, ask, Usage(1))).data
-        text = "\n".join(f"{document['title']}: {document['text']}" for document in found)
-        return Output(text, {"documents": found})
+            documents = (await calls.run(request, ask, Usage(1))).data
+        text = "\n".join(f"{document['title']}: {document['text']}" for document in documents)
+        return Output(text, {"documents": documents})
 
     async def _documents(self, body: dict[str, Any]) -> list[dict[str, str]]:
         service = self.place.service

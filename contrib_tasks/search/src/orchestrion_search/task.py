@@ -1,4 +1,4 @@
-"""The task `search`: questions that are answered from a corpus, by searching and then answering."""
+"""The task `search`: questions whose answers are in a corpus that the team searches."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ from orchestrion_search.documents import (
     Index,
     documents_of,
     read_corpus,
-    without_doubles,
 )
-from orchestrion_search.questions import load
+from orchestrion_search.questions import Questions, load
 from orchestrion_search.world import World, generate
 
 Count = Annotated[int, Meta(ge=1)]
@@ -48,33 +47,33 @@ Count = Annotated[int, Meta(ge=1)]
 
 @frozen
 class Search:
-    """Questions over a corpus: search as often as it takes, then answer.
+    """Questions over a corpus: search as often as necessary, then answer.
 
-    In each of at most `rounds` rounds the verifier says whether enough is known; then the searcher
-    says what to look for, and what is found stands in the next observation, or the answerer
-    answers and the episode ends. In the last round the searcher is blocked.
+    In each of at most `rounds` rounds the verifier says whether enough is known. Then the searcher
+    writes a query, and the next observation has the documents; or the answerer answers and the
+    episode ends. In the last round the searcher is blocked.
 
     Args:
         source: `generated`, or a file in the form of HotpotQA.
-        test: a file of its own for the test split; a question in it is nowhere else.
+        test: another file for the test split; its questions are in no other split.
         corpus: a file of further documents, one {"title", "text"} a line.
         split: how the questions of `source` are divided.
-        generated: what a generated world is like.
+        generated: the generated world.
         dense: a folder with a sentence encoder, or its name on a hub; without it, BM25.
         query_prompt: put before a query for `dense`, e.g. "query: "; by default the encoder's own.
         document_prompt: put before a document for `dense`; by default the encoder's own.
         dense_index: a folder where embeddings of the corpus are kept between runs.
-        approximate: search a graph of neighbours (HNSW) instead of comparing with every document:
-            for millions of documents, of which it misses some; the graph is kept in `dense_index`.
+        approximate: search a graph of neighbours (HNSW), kept in `dense_index`, instead of
+            comparing with every document: for millions of documents, of which it misses some.
         retriever: the agent whose turns have the documents for the searcher's query, such as
             `retrieve`, which asks a server; without it, the task searches its own corpus.
-        rounds: at most.
+        rounds: the most rounds.
         results: documents that a search shows.
-        history: of how many searches the observation shows the results.
-        score: what an answer is worth: 1 or 0 by `exact` match, or its `f1`. Only an exact match
+        history: the number of latest searches that the observation shows.
+        score: the value of an answer: 1 or 0 by `exact` match, or its `f1`. Only an exact match
             is a success.
         verifier: the agent that says whether enough is known.
-        searcher: the agent that says what to look for.
+        searcher: the agent that writes the queries.
         answerer: the agent that answers.
     """
 
@@ -111,11 +110,11 @@ class Search:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
-        """With the questions read and the corpus indexed."""
+        """Read the questions and index the corpus."""
         team = [member.name for member in ctx.roster]
         needed = {"searcher": self.searcher, "answerer": self.answerer}
         if self.verifier != fields(Search).verifier.default:
-            needed["verifier"] = self.verifier  # a team can do without one, if none is named
+            needed["verifier"] = self.verifier  # the default one may be missing
         if self.retriever is not None:
             needed["retriever"] = self.retriever
         for field, name in needed.items():
@@ -144,30 +143,29 @@ class Search:
         )
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the questions of a split, for those who only want to count them."""
+        """Return the questions of a split."""
         return self.read()[0][split]
 
     def read(self) -> tuple[dict[Split, tuple[Problem, ...]], tuple[Document, ...]]:
         """Return the questions by split, and the corpus.
 
         Raises:
-            UsageError: a file is wrong; there are not enough questions; or nothing to search.
+            UsageError: a file is wrong, or there are not enough questions, or no documents.
         """
         more = read_corpus(self.corpus) if self.corpus is not None else ()
         if not isinstance(self.source, Path):
             made, documents = generate(self.generated)
-            return made, without_doubles([*documents, *more])
+            return made, tuple(dict.fromkeys([*documents, *more]))
         loaded = load(self.source)
-        own = load(self.test) if self.test is not None else None
-        tested = {problem.text for problem in own.problems} if own is not None else set()
+        own = load(self.test) if self.test is not None else Questions((), ())
+        tested = {problem.text for problem in own.problems}
         new = [problem for problem in loaded.problems if problem.text not in tested]
         named = splits_of((problem.text for problem in new), self.split)
         splits: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": []}
         for problem in new:
             splits[named[problem.text]].append(problem)
-        if own is not None:
-            splits["test"] += own.problems
-        all_documents = [*loaded.documents, *(own.documents if own is not None else ()), *more]
+        splits["test"] += own.problems
+        all_documents = [*loaded.documents, *own.documents, *more]
         if not all_documents and self.retriever is None:
             wanted = "no question has a `context`: give a `corpus`, or an agent as `retriever`"
             raise UsageError(f"{self.source}: {wanted}")
@@ -175,7 +173,7 @@ class Search:
             split: tuple(replace(problem, id=f"{split}/{problem.id}") for problem in problems)
             for split, problems in splits.items()
         }
-        return divided, without_doubles(all_documents)
+        return divided, tuple(dict.fromkeys(all_documents))
 
 
 @frozen
@@ -201,11 +199,11 @@ class RunningSearch(Task):
         return self.divided[split]
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """Return the question alone."""
+        """Return the question."""
         return self._step(_State(problem.text))
 
     def step(self, state: _State, turn: Turn, key: Key) -> Step:
-        """Return what a finished turn does; a failed or unreadable one uses up its round."""
+        """Return the state after a turn; a failed or unreadable turn uses up its round."""
         settings, text = self.settings, value_of(turn)
         if turn.agent == settings.verifier:
             return self._step(evolve(state, rounds=state.rounds + 1))
@@ -222,7 +220,7 @@ class RunningSearch(Task):
         return self._step(state)
 
     def _is_last(self, state: _State) -> bool:
-        """Return whether as many searches were made as there are rounds."""
+        """Return whether the last search was made."""
         return len(state.searches) >= self.settings.rounds
 
     def _step(self, state: _State, done: bool = False) -> Step:
@@ -244,12 +242,12 @@ class RunningSearch(Task):
         return Step(state, observation, done)
 
     def _observation_text(self, state: _State) -> str:
-        """Question and searches in the words of Dr.MAS (arXiv 2602.08847); codes are short."""
+        """Return question and searches in the form of Dr.MAS (arXiv 2602.08847), or as codes."""
         settings = self.settings
         first = max(0, len(state.searches) - settings.history)
         shown = list(enumerate(state.searches))[first:]
         if settings.source == "generated" and settings.generated.form == "codes":
-            # Every search takes equally many characters: small models count on places.
+            # Every search takes equally many characters: small models rely on positions.
             best = (
                 documents[0].title + documents[0].text if documents else "-----"
                 for _, (_, documents) in shown
@@ -268,7 +266,7 @@ class RunningSearch(Task):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """By the answer; of an unfinished episode, half a point if all that is needed was found."""
+        """Return the scores of the answer; before the end, half the share of documents found."""
         hidden = problem.hidden if isinstance(problem.hidden, dict) else {}
         wanted = hidden.get("answers", [])
         if state.answer:

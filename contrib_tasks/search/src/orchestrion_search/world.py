@@ -1,7 +1,7 @@
 """A generated world, and the model `search-teacher`, which plays the roles of `search` in it.
 
-The world has people, who is whose mother or boss, and questions over several such steps. Each split
-has people of its own, so that nothing about test questions can be learned by heart.
+The world has people, relations such as mother and boss, and questions over several relations. The
+splits share no people, so that nothing about test questions can be memorized.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from string import ascii_lowercase
 from typing import Annotated, Literal
 
 from attrs import frozen
@@ -36,23 +37,22 @@ SIGNS = {relation[0]: relation for relation in RELATIONS}
 """A relation's letter in codes."""
 
 _ONSETS, _VOWELS = "b d f g k l m n p r s t v z br dr kl st tr".split(), "a e i o u".split()
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _ASKED = re.compile(r"Who is ((?:the \w+ of )+)([A-Z]\w* [A-Z]\w*)\?")
 _FACT = re.compile(r"The (\w+) of ([A-Z]\w* [A-Z]\w*) is ([A-Z]\w* [A-Z]\w*)\.")
 TRIES = 40
-"""Draws for each question wanted, after which there are not enough different ones."""
+"""Draws for each wanted question, after which there are not enough different ones."""
 
 
 @frozen
 class World:
-    """What a generated world is like.
+    """A generated world.
 
     Args:
-        form: `prose`, for people to read and models that can; or `codes` for the smallest models:
-            "abmt" asks for the teacher of the mother of person "ab".
+        form: `prose`, for people and language models; or `codes` for the smallest models: "abmt"
+            asks for the teacher of the mother of person "ab".
         people: in each split.
-        relations: how many kinds there are.
-        hops: steps of a question at most; a question has one to so many.
+        relations: number of kinds of relations.
+        hops: the most relations of a question, which has at least one.
         train: training questions.
         validation: validation questions.
         test: test questions.
@@ -68,28 +68,32 @@ class World:
     test: Count = 512
     seed: int = 0
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of its relations."""
+        return RELATIONS[: self.relations]
+
 
 @frozen
 class RelationChain:
-    """What a question asks: from this person, these relations one after the other."""
+    """The content of a question: a person, and relations one after the other."""
 
     person: str
     relations: tuple[str, ...]
 
 
 Facts = Mapping[tuple[str, str], str]
-"""Who stands in a relation to a person."""
+"""The other person, by person and relation."""
 
 
 def generate(settings: World) -> tuple[dict[Split, tuple[Problem, ...]], tuple[Document, ...]]:
     """Return the questions of every split, and the documents of the whole world.
 
     Raises:
-        UsageError: there are not so many different questions.
+        UsageError: there are not enough different questions.
     """
     key = Key(settings.seed).child("world")
     names = _names(settings, key.child("names").random())
-    relations = RELATIONS[: settings.relations]
     splits: tuple[Split, ...] = ("train", "validation", "test")
     made: dict[Split, tuple[Problem, ...]] = {}
     documents: list[Document] = []
@@ -99,18 +103,18 @@ def generate(settings: World) -> tuple[dict[Split, tuple[Problem, ...]], tuple[D
         facts = {
             (person, relation): draw.choice([other for other in people if other != person])
             for person in people
-            for relation in relations
+            for relation in settings.kinds
         }
         made[split] = _questions(settings, split, people, facts, key.child("questions", split))
         documents += _documents(settings, people, facts)
-    # Order tells nothing: neither the split nor the person.
+    # The order must not show the split or the person.
     key.child("order").random().shuffle(documents)
     return made, tuple(documents)
 
 
 def _names(settings: World, draw: random.Random) -> list[str]:
     if settings.form == "codes":
-        codes = ["".join(letters) for letters in product(_LETTERS, repeat=2)]
+        codes = ["".join(letters) for letters in product(ascii_lowercase, repeat=2)]
         draw.shuffle(codes)
         return codes
     words = ["".join(letters) for letters in product(_ONSETS, _VOWELS, _ONSETS, _VOWELS)]
@@ -121,14 +125,13 @@ def _names(settings: World, draw: random.Random) -> list[str]:
 
 
 def _documents(settings: World, people: Sequence[str], facts: Facts) -> Iterator[Document]:
-    """Yield a person's page; in codes one document a fact."""
-    relations = RELATIONS[: settings.relations]
+    """Yield a page for each person; in codes, a document for each fact."""
     for person in people:
         if settings.form == "codes":
-            yield from (Document(person + name[0], facts[person, name]) for name in relations)
+            yield from (Document(person + name[0], facts[person, name]) for name in settings.kinds)
         else:
             page = " ".join(
-                f"The {name} of {person} is {facts[person, name]}." for name in relations
+                f"The {name} of {person} is {facts[person, name]}." for name in settings.kinds
             )
             yield Document(person, page)
 
@@ -138,13 +141,12 @@ def _questions(
 ) -> tuple[Problem, ...]:
     size = getattr(settings, split)
     problems: dict[str, Problem] = {}
-    relations = RELATIONS[: settings.relations]
     for n in range(TRIES * (size + 20)):
         if len(problems) == size:
             break
         draw = key.child(n).random()
         hops = draw.randint(1, settings.hops)
-        chain = tuple(draw.choice(relations) for _ in range(hops))
+        chain = tuple(draw.choice(settings.kinds) for _ in range(hops))
         question = RelationChain(draw.choice(people), chain)
         text = _text(settings, question)
         answer, titles = _followed(settings, question, facts)
@@ -171,7 +173,7 @@ def _text(settings: World, question: RelationChain) -> str:
 
 
 def _followed(settings: World, question: RelationChain, facts: Facts) -> tuple[str, list[str]]:
-    """Return the answer, and the titles of what says so."""
+    """Return the answer, and the titles of the documents that lead to it."""
     person, titles = question.person, []
     for name in question.relations:
         titles.append(person + name[0] if settings.form == "codes" else person)
@@ -179,11 +181,11 @@ def _followed(settings: World, question: RelationChain, facts: Facts) -> tuple[s
     return person, list(dict.fromkeys(titles))
 
 
-def asked(text: str) -> RelationChain:
-    """Return what a generated question asks.
+def chain_in(text: str) -> RelationChain:
+    """Return the content of a generated question.
 
     Raises:
-        ValueError: the text is none.
+        ValueError: the text is no generated question.
     """
     if match := _ASKED.search(text):
         chain = re.findall(r"the (\w+) of", match[1])
@@ -194,7 +196,7 @@ def asked(text: str) -> RelationChain:
 
 
 def facts_in(shown: str) -> dict[tuple[str, str], str]:
-    """Return the facts that an observation shows."""
+    """Return the facts in an observation."""
     facts = {(person, name): other for name, person, other in _FACT.findall(shown)}
     for person, sign, other in re.findall(r"\|([a-z]{2})([a-z])([a-z]{2})", shown):
         facts[person, SIGNS.get(sign, sign)] = other
@@ -202,12 +204,11 @@ def facts_in(shown: str) -> dict[tuple[str, str], str]:
 
 
 def query_for(person: str, relation: str) -> str:
-    """Return what to search for to find a fact."""
+    """Return the query that finds a fact."""
     return person + relation[0] if len(person) == 2 else f"{relation} of {person}"
 
 
 Share = Annotated[float, Meta(ge=0, le=1)]
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @frozen
@@ -215,7 +216,7 @@ class SearchTeacher(Model):
     """Plays all three roles on generated questions with stated mistakes, to learn from.
 
     A prompt begins with "V" for the verifier, "S" for the searcher or "A" for the answerer, and
-    perhaps a digit; the observation follows, and perhaps "=".
+    optionally a digit. The observation follows, and optionally "=".
 
     Args:
         wrong_verdict: how often the verifier says the opposite.
@@ -246,7 +247,7 @@ class SearchTeacher(Model):
         return Answer({"text": text, "stop": "end", "tool_calls": [], "model": "teacher"}, Usage())
 
     def _say(self, role: str, shown: str, draw: random.Random) -> str:
-        question, facts = asked(shown), facts_in(shown)
+        question, facts = chain_in(shown), facts_in(shown)
         person, missing, last = question.person, "", ""
         for relation in question.relations:
             last = query_for(person, relation)
@@ -265,5 +266,5 @@ class SearchTeacher(Model):
 def _mistaken(right: str, draw: random.Random) -> str:
     """Return the same with one letter changed."""
     at = draw.choice([i for i, other in enumerate(right) if other.isalpha()])
-    letter = draw.choice([other for other in _LETTERS if other != right[at].lower()])
+    letter = draw.choice([other for other in ascii_lowercase if other != right[at].lower()])
     return right[:at] + letter + right[at + 1 :]
