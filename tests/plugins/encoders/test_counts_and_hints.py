@@ -6,6 +6,7 @@ from math import log
 
 import numpy as np
 import pytest
+from attrs import evolve
 from orchestrion_encoders.counts import Counts
 from orchestrion_encoders.hints import Hints
 from orchestrion_encoders.interfaces import join
@@ -43,5 +44,9 @@ def test_a_task_that_shows_now_more_and_now_less_is_refused() -> None:
 def test_join_puts_numbers_side_by_side() -> None:
     shown = [situation(features=[1], hints={"a": (0.5,)})] * 2
     joined = join([encoder.encode(shown, CHOICES) for encoder in (Counts(), Hints())])
+    given = [evolve(joined, prior=np.full((2, 3), value)) for value in (1.0, 2.0, 4.0)]
+    added = join(given).prior
+    assert added is not None
+    assert (added == 7.0).all()
     assert joined.context.shape == (2, 11)
     assert joined.choices.shape == (2, 3, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from math import log
+from math import log, log1p
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,11 @@ from orchestrion import (
     Key,
     Member,
     OpenContext,
+    Output,
     RunError,
     Trajectory,
     Turn,
+    Usage,
     UsageError,
     replace,
 )
@@ -66,6 +68,8 @@ def test_numbers_that_a_role_states_stand_at_their_words() -> None:
 
 
 def test_words_are_of_length_1_and_their_order_counts_with_pairs() -> None:
+    signs = {hashed_words(word, 1).item() for word in ("one", "two", "three", "four", "five")}
+    assert signs == {-1.0, 1.0}, "words that share a place may cancel each other"
     assert np.linalg.norm(hashed_words("one two three", 64)) == pytest.approx(1)
     assert (hashed_words("one two", 64) == hashed_words("two one", 64)).all()
     assert (hashed_words("one two", 64, 2) != hashed_words("two one", 64, 2)).any()
@@ -194,6 +198,11 @@ def test_the_record_of_an_agent_is_what_training_measured() -> None:
     row = encoder.encode([situation()], CHOICES).choices[0][0]
     # Known 2 / (2 + 10); rewards 1, 1, 0 have mean 2/3 and deviation sqrt(2)/3.
     assert row[3:5] == pytest.approx([1 / 6, (1 / 3) / (2**0.5 / 3) / 6])
+    # Of two turns of a, each for a price of 2, one failed.
+    turns = [Turn(0, "a", status="failed"), Turn(1, "a", output=Output(usage=Usage(cost=4.0)))]
+    encoder.learn([replace(episodes[0], trajectory=Trajectory(turns))])
+    row = encoder.encode([situation()], CHOICES).choices[0][0]
+    assert row[5:] == pytest.approx([3 / 13 * 1 / 4, 3 / 13 * log1p(4 / 4)])
     again = opened(encoder.settings)
     again.load(encoder.save())
     assert again.save() == encoder.save()

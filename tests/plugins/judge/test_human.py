@@ -317,8 +317,8 @@ def test_a_run_pauses_for_answers_and_resumes_with_them(tmp_path: Path) -> None:
     assert "3 questions wait for a person" in done.stderr
     listed = orchestrion("judge", "asked", "--json", cwd=tmp_path)
     assert len(json.loads(listed.stdout)["waiting"]) == 3
-    shown = orchestrion("judge", "asked", "--list", cwd=tmp_path)
-    assert shown.stdout.count("How good is this work?") == 3
+    listed = orchestrion("judge", "asked", "--list", cwd=tmp_path)
+    assert listed.stdout.count("How good is this work?") == 3
 
     shown = answers(tmp_path, "no idea\n10\n\n")
     assert shown.count("How good is this work?") == 3
