@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from math import fsum, isfinite, log
+from math import exp, fsum, isfinite, log
 from typing import Annotated, Any, Literal
 
 from attrs import Attribute, Factory, evolve, frozen
@@ -31,17 +31,8 @@ def tally(
         votes: one for each voter.
         weights: one for each voter, finite, negative allowed; 1 each by default.
         candidates: answers to list even if nobody votes for them.
-
-    Raises:
-        ValueError: there are no voters, or the weights do not fit.
     """
-    if not votes:
-        raise ValueError("a vote needs at least one voter")
-    values = [1.0] * len(votes) if weights is None else list(weights)
-    if len(values) != len(votes):
-        raise ValueError(f"got {len(votes)} votes and {len(values)} weights; give one weight each")
-    if not all(map(isfinite, values)):
-        raise ValueError(f"weights must be finite numbers, got {values}")
+    values = [1.0] * len(votes) if weights is None else weights
     by_answer: dict[str, list[float]] = {name: [] for name in candidates}
     for vote, weight in zip(votes, values, strict=True):
         if vote is not None:
@@ -69,17 +60,16 @@ def log_odds(accuracy: float, classes: int = 2, floor: float = 1e-6) -> float:
 
 
 def smoothed(hits: float, n: float, a: float = 1.0, b: float = 1.0) -> float:
-    """Return an accuracy from counts under a Beta(a, b) prior: (hits + a) / (n + a + b).
-
-    Raises:
-        ValueError: hits are outside [0, n], or a or b is not positive.
-    """
-    if not 0 <= hits <= n or a <= 0 or b <= 0:
-        raise ValueError(
-            "expected 0 <= hits <= n and a positive prior, "
-            f"got {hits} hits of {n} with prior ({a}, {b})"
-        )
+    """Return an accuracy from counts under a Beta(a, b) prior: (hits + a) / (n + a + b)."""
     return (hits + a) / (n + a + b)
+
+
+def softmax(scores: Mapping[str, float]) -> dict[str, float]:
+    """Return probabilities in proportion to exp(score)."""
+    top = max(scores.values())
+    raw = {answer: exp(score - top) for answer, score in scores.items()}
+    total = fsum(raw.values())
+    return {answer: value / total for answer, value in raw.items()}
 
 
 def leaders_of(scores: Mapping[str, float], total: float | None = None) -> list[str]:
@@ -271,7 +261,7 @@ class Plurality(Aggregator):
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
         """Return whether one answer leads by more votes than are outstanding."""
-        return bool(ballots) and uncatchable(_counts(ballots)[0], [1.0] * len(waiting)) is not None
+        return uncatchable(_counts(ballots)[0], [1.0] * len(waiting)) is not None
 
     def learn(self, examples: Sequence[Example], key: Key) -> Mapping[str, JSON]:
         """Return accuracies, which break ties by weight."""
@@ -300,8 +290,6 @@ class Majority(Aggregator):
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
         """Return whether one answer keeps its majority, or none can reach one any more."""
-        if not ballots:
-            return False
         scores, cast = _counts(ballots)
         top, remaining = max(scores.values(), default=0.0), len(waiting)
         total = remaining + (cast if self.of == "cast" else len(ballots))
@@ -347,8 +335,6 @@ class Quorum(Aggregator):
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
         """Return whether no answer can pass, or the leader passes and no veto can come."""
-        if not ballots:
-            return False
         scores, _ = _counts(ballots)
         if max(scores.values(), default=0.0) + len(waiting) < self.votes:
             return True
@@ -376,7 +362,5 @@ class Unanimous(Aggregator):
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
         """Return whether two answers differ, or a member that must agree is silent."""
-        if not ballots:
-            return False
         scores, cast = _counts(ballots)
         return len(scores) > 1 or (cast < len(ballots) and self.of == "members")
