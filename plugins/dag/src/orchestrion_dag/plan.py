@@ -7,7 +7,7 @@ tries; a body takes the indices of all its nodes, times the number of times it m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import Factory, define
@@ -60,7 +60,6 @@ class PlanStep:
         size: number of indices it takes.
         is_output: whether its result is one of the graph's.
         handled: whether an edge takes care of its failure.
-        simple: whether all its edges are taken if it succeeds, and only then.
     """
 
     name: str
@@ -77,7 +76,6 @@ class PlanStep:
     size: int = 0
     is_output: bool = False
     handled: bool = False
-    simple: bool = True
 
 
 @define(eq=False)
@@ -107,6 +105,17 @@ class GraphPlan:
     observes: bool = False
 
 
+def comes_before(steps: Sequence[PlanStep], source: PlanStep, target: PlanStep) -> bool:
+    """Return whether one step comes before another one."""
+    seen, waiting = {source.place}, [source.place]
+    while waiting:
+        for link in steps[waiting.pop()].links:
+            if link.target not in seen:
+                seen.add(link.target)
+                waiting.append(link.target)
+    return target.place in seen and target is not source
+
+
 def plan_of(wiring: Wiring, choices: Mapping[str, Activation]) -> GraphPlan:
     """Return a valid graph made ready to run; `choices` are those of the team, by name."""
     order = topological(wiring)
@@ -125,9 +134,6 @@ def plan_of(wiring: Wiring, choices: Mapping[str, Activation]) -> GraphPlan:
     for step in plan.steps:
         plan.races |= step.need > 0 and plan.waits[step.place] > 1
         step.handled = any(link.failure for link in step.links)
-        step.simple = all(
-            link.success and link.test is None and not link.otherwise for link in step.links
-        )
     plan.races |= plan.observes
     plan.roots = [place for place, count in enumerate(plan.waits) if not count]
     plan.outputs = [plan.places[name] for name in wiring.outputs]
