@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple
 
 from orchestrion import Activation, Key, Session, replace
 from orchestrion_beam.interfaces import Group, Scale, make_group, reward_of
-from orchestrion_beam.search import BeamSearch, SearchNode, new_turns, run_all
+from orchestrion_beam.nodes import SearchNode, new_turns
+from orchestrion_beam.search import BeamSearch, run_all
 
 
 class JudgedSearch(NamedTuple):

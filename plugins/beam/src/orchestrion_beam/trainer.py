@@ -34,7 +34,8 @@ from orchestrion import (
     parse_choice,
 )
 from orchestrion.runs import as_data, mean, structure
-from orchestrion_beam.comparison import ComparisonSettings, compare
+from orchestrion_beam.baselines import ComparisonSettings
+from orchestrion_beam.comparison import compare
 from orchestrion_beam.groups import JudgedSearch, judge_searches
 from orchestrion_beam.interfaces import Group, Improver, Scale, ValueEstimator, reward_of
 from orchestrion_beam.report import write_iteration, write_report
