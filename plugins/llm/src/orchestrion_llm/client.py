@@ -142,7 +142,7 @@ class Client:
                 self._batches.forget(name)
         if failure is None:
             return self._answer(result, reserve)
-        if isinstance(failure, CallError) and faults.is_refusal(failure):
+        if isinstance(failure, faults.DeclinedError):
             # It is free before anything was written, but perhaps not in the middle of an answer.
             tokens = Tokens(0, 0) if failure.spent is None else None
             return self._answer(Result("", "refused", self._place.model, tokens=tokens), reserve)

@@ -78,10 +78,6 @@ class ApiModel(Model):
             price = price.writing()
         self._settings, self._wire, self._place = settings, wire, place
         self._price, self._client, self._close = price, client, close
-        limits = settings.limits
-        self._limits = CallLimits(
-            limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
-        )
         self._hour = b'"1h"' in extra
         self.vendor_tools = settings.vendor_tools
         self.unsupported = () if wire.embeddings else ("embed",)
@@ -141,7 +137,7 @@ class ApiModel(Model):
             VERSION,
             sample=name,
             cache=settings.cache,
-            limits=self._limits if batch is None else CallLimits(),
+            limits=settings.limits if batch is None else CallLimits(),
             timeout=settings.timeout if batch is None else batch.hours * 3600,
             lasting=batch is not None,
         )
@@ -186,7 +182,7 @@ class ApiModel(Model):
             msgspec.json.decode(content),
             VERSION,
             cache=True,
-            limits=self._limits,
+            limits=settings.limits,
             timeout=settings.timeout,
         )
         return await calls.run(call, attempt, reserve)

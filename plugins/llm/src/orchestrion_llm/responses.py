@@ -11,7 +11,6 @@ import msgspec
 from orchestrion import JSON, CallError
 from orchestrion_llm import wire
 from orchestrion_llm.content import ChatMessage, Part, ToolCall, data_url, messages
-from orchestrion_llm.prices import Tokens
 
 _CUT: Mapping[str, wire.Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
 
@@ -27,13 +26,6 @@ _USES = {
     "code_interpreter_call": "code_execution",
     _DRAWN: "image_generation",
 }
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    input_tokens_details: wire.CacheDetails | None = None
 
 
 class _Part(msgspec.Struct):
@@ -156,19 +148,10 @@ def _result(response: _Response, written: Mapping[str, Any]) -> wire.Result:
         raise wire.MalformedError(f"an answer with the status {response.status!r}")
     text = text or refusal
     stop = wire.settled(text, stop, calls, images)
-    usage = _tokens(response.usage)
+    usage = wire.counted(response.usage)
     uses = Counter(_USES[item.type] for item in response.output if item.type in _USES)
     kept = _kept_parts(written)
     return wire.Result(text, stop, response.model, calls, usage, unknown, kept, uses, images)
-
-
-def _tokens(told: Any) -> Tokens | None:
-    usage = wire.stated(told, _Usage)
-    if usage is None:
-        return None
-    return wire.counted(
-        usage.input_tokens, usage.output_tokens, usage.input_tokens_details, usage.total_tokens
-    )
 
 
 class _Collector(wire.Collector):

@@ -170,25 +170,43 @@ def credible(tokens: Tokens) -> Tokens | None:
     return tokens if inside and parts else None
 
 
-class CacheDetails(msgspec.Struct):
-    """The cached part of the input, as OpenAI's APIs state it."""
-
+class _CacheDetails(msgspec.Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-def counted(
-    input: int | None, output: int | None, cache: CacheDetails | None, total: int | None = None
-) -> Tokens | None:
-    """Return the counts of OpenAI's APIs; None if one is missing or the prompt has 0 tokens.
+class _Usage(msgspec.Struct):
+    input: int | None
+    output: int | None
+    total: int | None
+    cache: _CacheDetails | None
 
-    Some services count thinking in `total` only.
+
+def counted(
+    usage: Any, input: str = "input_tokens", output: str = "output_tokens"
+) -> Tokens | None:
+    """Return the counts that OpenAI's APIs state, under these names.
+
+    Returns None if one is missing or cannot be read, or the prompt has 0 tokens. Some services
+    count thinking in the total only.
     """
-    if not input or output is None:
+    if not isinstance(usage, Mapping):
         return None
-    output = max(output, (total or 0) - input)
-    cache = cache or CacheDetails()
-    return credible(Tokens(input, output, cache.cached_tokens or 0, cache.cache_write_tokens or 0))
+    counts = stated(
+        {
+            "input": usage.get(input),
+            "output": usage.get(output),
+            "total": usage.get("total_tokens"),
+            "cache": usage.get(f"{input}_details"),
+        },
+        _Usage,
+    )
+    if counts is None or not counts.input or counts.output is None:
+        return None
+    written = max(counts.output, (counts.total or 0) - counts.input)
+    cache = counts.cache or _CacheDetails()
+    cached, cache_written = cache.cached_tokens or 0, cache.cache_write_tokens or 0
+    return credible(Tokens(counts.input, written, cached, cache_written))
 
 
 def _wrong(raw: bytes | str, error: Exception) -> str:
@@ -357,7 +375,7 @@ class _Vector(msgspec.Struct):
 
 class _Embeddings(msgspec.Struct):
     data: list[_Vector] | None = None
-    usage: msgspec.Raw = msgspec.Raw(b"null")
+    usage: Any = None
     error: ErrorBody | None = None
 
 
@@ -379,6 +397,6 @@ def embedded(raw: bytes, count: int) -> tuple[list[list[float]], Tokens | None]:
         raise MalformedError("vectors that are empty or of different lengths")
     if not all(math.isfinite(number) for vector in vectors for number in vector):
         raise MalformedError("a vector with numbers that are not finite")
-    usage = stated(msgspec.json.decode(body.usage), _EmbeddingUsage)
+    usage = stated(body.usage, _EmbeddingUsage)
     taken = usage.prompt_tokens if usage is not None else None
     return vectors, credible(Tokens(taken, 0)) if taken else None
