@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_ensemble.average import shares_of
-from orchestrion_ensemble.interfaces import TieRule
 from orchestrion_ensemble.votes import (
     Plurality,
     decide,
@@ -94,23 +93,6 @@ def test_weights_of_votes_may_be_negative() -> None:
 
 
 # ------------------------------------------------------------------ what must not matter
-
-
-@given(
-    rule=st.sampled_from(["by_weight", "by_confidence", "abstain", "seeded_random"]),
-    said=votes,
-    data=st.data(),
-)
-def test_the_order_of_members_changes_no_winner_under_these_tie_rules(
-    rule: TieRule, said: list[str | None], data: st.DataObject
-) -> None:
-    sure = data.draw(st.lists(st.sampled_from([0.2, 0.5, 0.9]), min_size=7, max_size=7))
-    cast = ballots(*said, confidence=sure[: len(said)])
-    shuffled = data.draw(st.permutations(cast))
-    aggregator = Plurality(rule, {"v0": 2.0, "v1": 0.5, "v2": 1.5})
-    one, other = combine(aggregator, cast), combine(aggregator, shuffled)
-    assert (one.status, one.answer) == (other.status, other.answer)
-    assert set(one.leaders) == set(other.leaders)
 
 
 @given(votes, st.lists(st.floats(-3, 3), min_size=7, max_size=7), st.floats(1e-6, 1e6))
