@@ -60,6 +60,7 @@ class PlanStep:
         size: number of indices it takes.
         is_output: whether its result is one of the graph's.
         handled: whether an edge takes care of its failure.
+        simple: whether all its edges are taken if it succeeds, and only then.
     """
 
     name: str
@@ -76,6 +77,7 @@ class PlanStep:
     size: int = 0
     is_output: bool = False
     handled: bool = False
+    simple: bool = True
 
 
 @define(eq=False)
@@ -134,6 +136,9 @@ def plan_of(wiring: Wiring, choices: Mapping[str, Activation]) -> GraphPlan:
     for step in plan.steps:
         plan.races |= step.need > 0 and plan.waits[step.place] > 1
         step.handled = any(link.failure for link in step.links)
+        step.simple = all(
+            link.success and link.test is None and not link.otherwise for link in step.links
+        )
     plan.races |= plan.observes
     plan.roots = [place for place, count in enumerate(plan.waits) if not count]
     plan.outputs = [plan.places[name] for name in wiring.outputs]
