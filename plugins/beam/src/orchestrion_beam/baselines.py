@@ -85,12 +85,7 @@ class ComparisonSettings(SearchSettings):
         return 4 * self.turns if self.longest is None else self.longest
 
     def plan_baselines(self, value: ValueEstimator, search: Plan) -> Plan:
-        """Return the most that the baselines use on one problem.
-
-        Args:
-            value: the estimator.
-            search: the most that the search uses on one problem.
-        """
+        """Return the most that the baselines use on one problem; `search` is that of the search."""
         wanted = self.baselines
         activations = verdicts = estimates = final_scores = longest = 0
         # An estimate without a bound of its calls counts as one call.

@@ -37,14 +37,8 @@ async def compare(
 ) -> dict[str, Any]:
     """Run search and baselines on every problem; return the report as plain data.
 
-    Args:
-        settings: the trainer's settings.
-        session: runs and judges; its key names all draws of the runs.
-        problems: held-out problems.
-        make_search: makes the search on a problem under a key.
-        estimator: the estimator of the search.
-        value_name: its name in the report.
-        key: the key of resampling for intervals.
+    The session's key names all draws of the runs, `key` those of resampling for intervals;
+    `value_name` stands for the estimator in the report.
     """
     keys = session.key.child("compare")
 

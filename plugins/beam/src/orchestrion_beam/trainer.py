@@ -100,12 +100,7 @@ class GrpoBeam(ComparisonSettings):
 
 
 class BeamTrainer(Trainer):
-    """The runtime of `grpo-beam`; its state are groups for the improver, and the report.
-
-    Args:
-        settings: the settings.
-        ctx: path, key, folder and names of the trainer.
-    """
+    """The runtime of `grpo-beam`; its state are groups for the improver, and the report."""
 
     def __init__(self, settings: GrpoBeam, ctx: OpenContext) -> None:
         self.settings, self.path, self.key, self.note = settings, ctx.path, ctx.key, ctx.note

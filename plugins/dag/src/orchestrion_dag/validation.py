@@ -20,11 +20,7 @@ _NAME = re.compile(r"[A-Za-z_][\w-]*(?::\S+)?(?:#\d+)?")
 
 
 def validate(graph: Graph | Wiring, roster: Sequence[Member] | None = None) -> Wiring:
-    """Return the graph with every shorthand expanded.
-
-    Args:
-        graph: as written, or expanded.
-        roster: the team; without it, names of agents are not checked.
+    """Return the graph with every shorthand expanded; agents are checked if there is a roster.
 
     Raises:
         ValueError: the graph is invalid; lists all problems with their places, joined by "; ".

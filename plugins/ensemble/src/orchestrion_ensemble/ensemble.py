@@ -91,12 +91,7 @@ class Ensemble(Reading):
 
 
 class OpenEnsemble(Agent):
-    """An ensemble whose members are open.
-
-    Args:
-        settings: with the members' runtimes.
-        names: of the members, in order.
-        path: of the aggregator in the config, if it has one.
+    """An ensemble whose members are open; `path` is that of its aggregator in the config, if any.
 
     Raises:
         UsageError: there are no members.
@@ -244,11 +239,8 @@ class _Voter:
 class FanOut(Policy):
     """Starts `plan`, all at once or `at_once` at a time; no member reads another one's answer.
 
-    Args:
-        plan: one activation for each ballot, with its index.
-        reader: an activation that reads all answers, after the vote; or None.
-        aggregator: decides whether the vote is settled.
-        settings: of the ensemble.
+    The plan has one activation for each ballot, with its index. After the vote the reader, if
+    there is one, reads all answers.
     """
 
     plan: tuple[Activation, ...]

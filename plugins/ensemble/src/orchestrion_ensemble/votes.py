@@ -27,10 +27,7 @@ def tally(
 ) -> dict[str, float]:
     """Return the sum of weights by answer; None is an abstention and counts for no answer.
 
-    Args:
-        votes: one for each voter.
-        weights: one for each voter, finite, negative allowed; 1 each by default.
-        candidates: answers to list even if nobody votes for them.
+    Weights are 1 by default and may be negative; `candidates` are listed even without votes.
     """
     values = [1.0] * len(votes) if weights is None else weights
     by_answer: dict[str, list[float]] = {name: [] for name in candidates}
@@ -75,9 +72,7 @@ def softmax(scores: Mapping[str, float]) -> dict[str, float]:
 def leaders_of(scores: Mapping[str, float], total: float | None = None) -> list[str]:
     """Return all answers with the highest score.
 
-    Args:
-        scores: by answer.
-        total: the sum of absolute weights, by which equality is judged; by default of `scores`.
+    Equality is judged by `total`, the sum of absolute weights; by default that of `scores`.
     """
     if not scores:
         return []
@@ -117,13 +112,8 @@ def decide(
 ) -> Result:
     """Return the answer with the highest score; `tie` chooses among equal ones.
 
-    Args:
-        scores: by answer; empty gives `no_consensus`.
-        ballots: in member order.
-        tie: how to choose among equal leaders.
-        key: for `seeded_random`.
-        weights: by voter, for `by_weight`; 1 each by default.
-        total: see `leaders_of`.
+    Empty scores give `no_consensus`. The key is for `seeded_random`, and weights by voter are for
+    `by_weight`, 1 each by default; for `total` see `leaders_of`.
     """
     used = sum(ballot.vote is not None for ballot in ballots)
     leaders = leaders_of(scores, total)
@@ -169,15 +159,8 @@ def weigh(
 ) -> Result:
     """Return the result of a vote with one weight for each ballot.
 
-    Without a closed list of answers, only an answer with a positive sum can win.
-
-    Args:
-        ballots: in member order.
-        weights: one for each ballot; a negative one counts against the answer.
-        answers: all possible ones; empty means that the list is open.
-        tie: how to choose among answers of equal weight.
-        key: for `seeded_random`.
-        notes: go into the result.
+    A negative weight counts against the answer. Without a closed list of all possible `answers`,
+    only an answer with a positive sum can win. `notes` go into the result.
     """
     used = [w for ballot, w in zip(ballots, weights, strict=True) if ballot.vote is not None]
     if not used:

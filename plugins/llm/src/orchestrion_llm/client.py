@@ -70,15 +70,7 @@ def open_sdk(
 
 
 class Client:
-    """Makes attempts at calls of one model.
-
-    Args:
-        sdk: the vendor's client.
-        wire: the API to speak.
-        place: what error messages name.
-        price: of tokens, if known.
-        settings: the timeouts.
-    """
+    """Makes attempts at calls of one model."""
 
     def __init__(
         self, sdk: Sdk, wire: Wire, place: Place, price: Price | None, settings: ApiSettings
@@ -336,12 +328,7 @@ async def check(
 ) -> None:
     """Check key and model by free requests.
 
-    Args:
-        client: makes the requests.
-        models: the path of the list of models.
-        place: what error messages name.
-        base_url: the address.
-        note: receives what could not be checked.
+    `models` is the path of the list of models; `note` receives what could not be checked.
 
     Raises:
         UsageError: the key is refused, the model is unknown, or there is no response.

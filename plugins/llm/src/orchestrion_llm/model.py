@@ -50,14 +50,9 @@ _encode = msgspec.json.encode
 class ApiModel(Model):
     """A model behind an API.
 
-    Args:
-        settings: of the component.
-        wire: the API.
-        place: what error messages name.
-        price: of tokens, if known.
-        client: makes the attempts; None in a replay and in a dry run.
-        close: a hint beside an unknown price: a similar name of a model.
-        cache: marks prompts that the vendor should keep, where that is cheaper.
+    `client` is None in a replay and in a dry run. `close` is a hint beside an unknown price: a
+    similar name of a model. `cache` marks prompts that the vendor should keep, where that is
+    cheaper.
     """
 
     def __init__(
