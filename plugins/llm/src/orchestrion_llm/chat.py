@@ -258,26 +258,13 @@ class ChatWire:
         body[settings.limit_name] = chosen.pop("max_tokens")
         body |= chosen
         if tools := request.get("tools"):
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool["name"],
-                        "description": tool.get("description", ""),
-                        "parameters": tool["schema"],
-                    },
-                }
-                for tool in tools
-            ]
+            body["tools"] = [{"type": "function", "function": wire.function(t)} for t in tools]
         if (choice := wire.tool_choice(request)) is not None:
             named = {"type": "function", "function": {"name": choice}}
             body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
         if (schema := request.get("schema")) is not None:
-            shape = wire.closed(schema)
-            body["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": shape, "strict": wire.is_strict(shape)},
-            }
+            named_schema = wire.named_schema(schema)
+            body["response_format"] = {"type": "json_schema", "json_schema": named_schema}
         return body | dict(settings.extra)
 
     def read(self, raw: bytes) -> wire.Result:

@@ -207,14 +207,7 @@ class ResponsesWire:
             body["instructions"] = system
         if tools := request.get("tools"):
             body["tools"] = [
-                {
-                    "type": "function",
-                    "name": tool["name"],
-                    "description": tool.get("description", ""),
-                    "parameters": tool["schema"],
-                    "strict": False,
-                }
-                for tool in tools
+                {"type": "function", **wire.function(tool), "strict": False} for tool in tools
             ]
         if own := wire.vendor_tools(request, _OWN):
             body["tools"] = [*body.get("tools", []), *own]
@@ -223,15 +216,9 @@ class ResponsesWire:
             named = {"type": "function", "name": choice}
             body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
         if (schema := request.get("schema")) is not None:
-            shape = wire.closed(schema)
             # Merged with `extra`, e.g. the verbosity.
             text = {**settings.extra.get("text", {})}
-            text["format"] = {
-                "type": "json_schema",
-                "name": "answer",
-                "schema": shape,
-                "strict": wire.is_strict(shape),
-            }
+            text["format"] = {"type": "json_schema", **wire.named_schema(schema)}
             return {**body, **settings.extra, "text": text}
         return body | dict(settings.extra)
 

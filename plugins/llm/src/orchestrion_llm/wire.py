@@ -312,6 +312,21 @@ def is_strict(schema: JSON) -> bool:
     return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
 
 
+def named_schema(schema: JSON) -> dict[str, JSON]:
+    """Return the form of structured output that OpenAI's APIs take."""
+    shape = closed(schema)
+    return {"name": "answer", "schema": shape, "strict": is_strict(shape)}
+
+
+def function(tool: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return a tool as OpenAI's APIs take it."""
+    return {
+        "name": tool["name"],
+        "description": tool.get("description", ""),
+        "parameters": tool["schema"],
+    }
+
+
 _BROKEN_OFF = {
     "model_length",
     "max_output_tokens",
