@@ -24,10 +24,11 @@ from attrs import frozen
 
 from orchestrion import Answer, CallError, Usage, UsageError, did_you_mean, hidden
 from orchestrion_llm import faults
+from orchestrion_llm.embeddings import embedded
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, Tokens, billed, usage_of
 from orchestrion_llm.transport import EncodedError, TooLongError, http_client, timeouts
-from orchestrion_llm.wire import Collector, MalformedError, Result, ServiceError, Wire, embedded
+from orchestrion_llm.wire import Collector, MalformedError, Result, ServiceError, Wire
 
 if TYPE_CHECKING:
     from orchestrion_llm.batches import Batches
