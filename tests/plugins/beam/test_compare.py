@@ -10,10 +10,10 @@ import pytest
 from attrs import evolve, frozen
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_beam.comparison import EXTRA_TURNS, Allowance, answer_of, most_frequent
+from orchestrion_beam.baselines import EXTRA_TURNS, Allowance, answer_of, most_frequent
 from orchestrion_beam.interfaces import Valued
+from orchestrion_beam.nodes import SearchNode
 from orchestrion_beam.report import as_text, sentences
-from orchestrion_beam.search import SearchNode
 from orchestrion_beam.trainer import GrpoBeam
 from orchestrion_beam.values import Noise, TaskValue
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from attrs import define, evolve, frozen
 from orchestrion_beam.groups import counterfactual_credits
-from orchestrion_beam.search import SearchNode
+from orchestrion_beam.nodes import SearchNode
 from orchestrion_beam.trainer import GrpoBeam
 
 from orchestrion import (

@@ -31,7 +31,6 @@ from orchestrion import (
     Session,
     Situation,
     Usage,
-    UsageError,
     View,
     replace,
 )
@@ -345,8 +344,6 @@ def test_a_rotation_passes_over_blocked_choices() -> None:
         (Activation("b", "x"),),
     ]
     assert Rotation([Activation("a")]).starts([blocked], [Key(1)]) == [None]
-    with pytest.raises(UsageError, match="at least one"):
-        Rotation([])
 
 
 def test_policies_see_the_public_problem_and_how_many_turns_are_left() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_beam.interfaces import Valued
-from orchestrion_beam.search import SearchNode, choose
+from orchestrion_beam.nodes import SearchNode, choose
 
 from orchestrion import Branch, Key, Problem, Step, Trajectory
 

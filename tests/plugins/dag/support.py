@@ -16,18 +16,6 @@ from orchestrion import Agent, Calls, Episode, Key, Member, Output, Problem, Vie
 from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion.testing import engine_for
 
-__all__ = [
-    "PROBLEM",
-    "Case",
-    "MemoryJournal",
-    "Saying",
-    "Timed",
-    "Try",
-    "random_case",
-    "run",
-    "simulated",
-]
-
 PROBLEM = Problem("p", "a problem", category="q")
 T = TypeVar("T")
 

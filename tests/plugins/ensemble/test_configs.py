@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from attrs import frozen
-from orchestrion_ensemble.answers import Reading
-from orchestrion_ensemble.ensemble import FanOut
+from orchestrion_ensemble.ensemble import Ensemble, FanOut
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Result
 from orchestrion_ensemble.votes import Plurality
 
@@ -142,6 +141,7 @@ def test_the_order_of_arrival_is_recorded_only_if_it_matters(
     early_stop: bool, at_once: int | None, recorded: bool
 ) -> None:
     plan = tuple(Activation(name, reads=(), index=i) for i, name in enumerate("abc"))
-    policy = FanOut(plan, None, Plurality(), Reading(), early_stop, 1, at_once)
+    settings = Ensemble(members=[], early_stop=early_stop, at_once=at_once)
+    policy = FanOut(plan, None, Plurality(), settings)
     [decision] = policy.decide([Situation(PROBLEM, Trajectory())], [Key(1)])
     assert decision.arrival is recorded

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_ensemble.average import shares_of
-from orchestrion_ensemble.interfaces import TieRule
 from orchestrion_ensemble.votes import (
     Plurality,
     decide,
@@ -87,41 +86,13 @@ def test_huge_weights_are_scaled_without_overflow() -> None:
 def test_a_smoothed_accuracy_starts_from_its_prior() -> None:
     assert smoothed(0, 0) == 0.5
     assert smoothed(9, 10, 2, 2) == 11 / 14
-    with pytest.raises(ValueError, match="hits"):
-        smoothed(3, 2)
 
 
-def test_a_vote_without_voters_is_an_error() -> None:
-    with pytest.raises(ValueError, match="at least one voter"):
-        tally([])
-
-
-def test_weights_of_votes_may_be_negative_but_not_nan() -> None:
+def test_weights_of_votes_may_be_negative() -> None:
     assert tally(["a", "b"], [1.0, -2.0]) == {"a": 1.0, "b": -2.0}
-    with pytest.raises(ValueError, match="finite"):
-        tally(["a"], [nan])
-    with pytest.raises(ValueError, match="1 votes and 2 weights"):
-        tally(["a"], [1.0, 1.0])
 
 
 # ------------------------------------------------------------------ what must not matter
-
-
-@given(
-    rule=st.sampled_from(["by_weight", "by_confidence", "abstain", "seeded_random"]),
-    said=votes,
-    data=st.data(),
-)
-def test_the_order_of_members_changes_no_winner_under_these_tie_rules(
-    rule: TieRule, said: list[str | None], data: st.DataObject
-) -> None:
-    sure = data.draw(st.lists(st.sampled_from([0.2, 0.5, 0.9]), min_size=7, max_size=7))
-    cast = ballots(*said, confidence=sure[: len(said)])
-    shuffled = data.draw(st.permutations(cast))
-    aggregator = Plurality(rule, {"v0": 2.0, "v1": 0.5, "v2": 1.5})
-    one, other = combine(aggregator, cast), combine(aggregator, shuffled)
-    assert (one.status, one.answer) == (other.status, other.answer)
-    assert set(one.leaders) == set(other.leaders)
 
 
 @given(votes, st.lists(st.floats(-3, 3), min_size=7, max_size=7), st.floats(1e-6, 1e6))

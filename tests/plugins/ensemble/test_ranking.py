@@ -86,11 +86,6 @@ def test_equal_losers_leave_together() -> None:
     assert len(rounds) == 2
 
 
-def test_a_ranking_that_names_an_answer_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="twice"):
-        borda([["a", "a"]])
-
-
 def test_one_answer_is_a_ranking_of_one() -> None:
     result = combine(Ranked(), [Ballot("x", answer="a"), Ballot("y", answer="a")])
     assert (result.status, result.answer, result.used) == ("winner", "a", 2)

@@ -67,6 +67,10 @@ def test_a_result_is_typed_and_failed_members_count_like_silent_ones(
 
 
 ORDERLESS: list[Aggregator] = [
+    Plurality("abstain"),
+    Plurality("by_weight", {"v0": 2.0, "v1": 0.5, "v2": 1.5}),
+    Plurality("by_confidence"),
+    Plurality("seeded_random"),
     Majority(),
     Weighted(accuracies={"v0": 0.9, "v1": 0.2, "v2": 0.6}, tie="abstain"),
     Quorum(2, veto=("v1",)),

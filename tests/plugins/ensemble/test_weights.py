@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, log, nan
-from typing import Any
+from math import exp, log
 
 import numpy as np
 import pytest
@@ -49,21 +48,9 @@ def test_the_log_pool_is_the_geometric_mean() -> None:
     assert pooled == pytest.approx({name: value / sum(raw.values()) for name, value in raw.items()})
 
 
-def test_a_hard_zero_vetoes_only_without_a_floor() -> None:
+def test_a_hard_zero_is_no_veto() -> None:
     sure, other = {"x": 1.0, "y": 0.0}, {"x": 0.01, "y": 0.99}
-    assert log_pool([sure, other], floor=0)["y"] == 0
-    assert 0 < log_pool([sure, other], floor=1e-6)["y"] < 0.1
-    with pytest.raises(ValueError, match="use a floor"):
-        log_pool([{"x": 1.0}, {"y": 1.0}], floor=0)
-
-
-@pytest.mark.parametrize("bad", [[0, 0], [-1, 2], [nan, 1], [1]])
-def test_weights_that_make_no_sense_are_refused(bad: list[float]) -> None:
-    for pool in (linear_pool, log_pool):
-        with pytest.raises(ValueError, match="weights"):
-            pool([A, B], bad)
-    with pytest.raises(ValueError, match="at least one"):
-        linear_pool([])
+    assert 0 < log_pool([sure, other], [1, 1])["y"] < 0.1
 
 
 @given(st.permutations([0, 1, 2]), st.floats(1e-6, 1e6))
@@ -95,20 +82,6 @@ def test_pseudo_bma_plus_is_softer_and_follows_its_seed() -> None:
     assert soft.sum() == pytest.approx(1)
     assert (soft == pseudo_bma_plus_weights(values, seed=1)).all()
     assert (soft != pseudo_bma_plus_weights(values, seed=2)).any()
-
-
-@pytest.mark.parametrize("bad", [[[0.5, nan]], [[0.5, -0.1]], [], [0.5], [[0.0, 0.0]]])
-def test_likelihoods_that_make_no_sense_are_refused(bad: Any) -> None:
-    for learn in (bma_weights, stacking_weights):
-        with pytest.raises(ValueError):
-            learn(bad)
-
-
-def test_a_member_that_gave_the_truth_probability_0_has_no_weight() -> None:
-    values = [[0.5, 0.9, 0.4], [0.5, 0.0, 0.7]]
-    assert bma_weights(values)[1] == 0
-    assert pseudo_bma_plus_weights(values, seed=1)[1] == 0
-    assert 0 < stacking_weights(values)[1] < 1, "together they are never impossible"
 
 
 # ------------------------------------------------------------------ stacking

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from orchestrion import (
     Activation,
@@ -17,7 +17,6 @@ from orchestrion import (
     Problem,
     RunError,
     Situation,
-    UsageError,
     choices,
     is_blocked,
     parse_choice,
@@ -63,8 +62,8 @@ class PolicyChooser(Chooser):
         ]
         decisions = self.policy.decide(situations, keys)
         return [
-            self._start(decision, situation.turns_left)
-            for decision, situation in zip(decisions, situations, strict=True)
+            self._start(decision, self.turns - len(branch.trajectory))
+            for decision, branch in zip(decisions, branches, strict=True)
         ]
 
     def _public_part(self, problem: Problem) -> Problem:
@@ -73,7 +72,7 @@ class PolicyChooser(Chooser):
             self._public[id(problem)] = (problem, problem.public())
         return self._public[id(problem)][1]
 
-    def _start(self, decision: Decision, turns_left: int | None) -> Start:
+    def _start(self, decision: Decision, turns_left: int) -> Start:
         name = type(self.policy).__name__
         if decision.stop:
             if decision.error:
@@ -92,38 +91,28 @@ class PolicyChooser(Chooser):
         return start
 
 
+@frozen
 class Rotation(Chooser):
-    """Lets choices act one after the other, again and again, without those that the task blocks.
+    """Lets choices act one after the other, again and again, without those that the task blocks."""
 
-    Args:
-        order: at least one choice.
-
-    Raises:
-        UsageError: `order` is empty.
-    """
-
-    def __init__(self, order: Sequence[Activation]) -> None:
-        if not order:
-            raise UsageError("a rotation needs at least one agent")
-        self.order = tuple(order)
+    order: Sequence[Activation]
 
     def starts(self, branches: Sequence[Branch], keys: Sequence[Key]) -> list[Start]:
         """Return the choice whose turn it is, by the number of turns so far."""
         return [self._start(branch) for branch in branches]
 
     def _start(self, branch: Branch) -> Start:
-        first, count = len(branch.trajectory), len(self.order)
-        for n in range(count):
-            choice = self.order[(first + n) % count]
+        first = len(branch.trajectory) % len(self.order)
+        for choice in (*self.order[first:], *self.order[:first]):
             if not is_blocked(choice, branch.step.observation):
                 return (choice,)
         return None
 
 
-def rotation_of(names: Sequence[str], roster: Sequence[Member]) -> tuple[Activation, ...]:
-    """Return the choices with these names, or all choices of the team if there are no names.
+def rotation_of(names: Sequence[str], roster: Sequence[Member]) -> Rotation:
+    """Return the rotation of the choices with these names, or of the whole team without names.
 
     Raises:
         UsageError: a name is no choice of the team.
     """
-    return tuple(parse_choice(name, roster) for name in names) or choices(roster)
+    return Rotation([parse_choice(name, roster) for name in names] or choices(roster))

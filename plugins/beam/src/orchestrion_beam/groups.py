@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple
 
 from orchestrion import Activation, Key, Session, replace
 from orchestrion_beam.interfaces import Group, Scale, make_group, reward_of
-from orchestrion_beam.search import BeamSearch, SearchNode, new_turns, run_all
+from orchestrion_beam.nodes import SearchNode, new_turns
+from orchestrion_beam.search import BeamSearch, run_all
 
 
 class JudgedSearch(NamedTuple):
@@ -40,14 +41,9 @@ async def judge_searches(
 ) -> list[JudgedSearch]:
     """Verify and reward all finalists, and compare them within each problem.
 
-    Args:
-        session: finishes episodes; they are numbered in the order of `searches`.
-        searches: searches that were run.
-        select: whether the chosen trajectory is the best by reward or by value.
-        scale: see `group_advantages`.
-        least_std: see `group_advantages`.
-        credited: for how many trajectories of a problem, best first, turns get counterfactual
-            credits; the turns of all others share the advantage equally.
+    Episodes are numbered in the order of `searches`. The turns of the `credited` best trajectories
+    of a problem get counterfactual credits; those of all others share the advantage equally. For
+    `scale` and `least_std` see `group_advantages`.
     """
     nodes = [node for search in searches for node in search.finalists]
     for node, episode in zip(
@@ -90,11 +86,7 @@ async def counterfactual_credits(
 ) -> tuple[tuple[float, ...], int]:
     """Return the credit of each turn of a trajectory, and how many turns were run for that.
 
-    Args:
-        session: extends and scores.
-        node: the end of the trajectory.
-        score: the verifier's score of the trajectory.
-        key: the key of the search.
+    The node is the end of the trajectory, `score` its verified score, `key` that of the search.
     """
     lineage = node.lineage()
     results = await run_all(_score_without(session, lineage, t, key) for t in range(len(lineage)))

@@ -127,16 +127,10 @@ def make_group(
     least_std: float = 0.0,
     credits: Mapping[int, tuple[float, ...]] | None = None,
 ) -> Group:
-    """Make a group of the episodes of one problem.
+    """Make a group of the episodes of one problem; see `Group` and `group_advantages`.
 
-    Args:
-        episodes: in the order of `Group.episodes`.
-        problem: the public part of the problem.
-        calls: see `Group.calls`.
-        scale: see `group_advantages`.
-        least_std: see `group_advantages`.
-        credits: credits of turns by position of the episode; the turns of all other episodes share
-            the advantage equally.
+    `credits` are those of turns by position of the episode; the turns of all other episodes share
+    the advantage equally.
     """
     advantages = group_advantages(list(map(reward_of, episodes)), scale, least_std)
     known_credits = credits or {}

@@ -34,7 +34,8 @@ from orchestrion import (
     parse_choice,
 )
 from orchestrion.runs import as_data, mean, structure
-from orchestrion_beam.comparison import ComparisonSettings, compare
+from orchestrion_beam.baselines import ComparisonSettings
+from orchestrion_beam.comparison import compare
 from orchestrion_beam.groups import JudgedSearch, judge_searches
 from orchestrion_beam.interfaces import Group, Improver, Scale, ValueEstimator, reward_of
 from orchestrion_beam.report import write_iteration, write_report
@@ -99,12 +100,7 @@ class GrpoBeam(ComparisonSettings):
 
 
 class BeamTrainer(Trainer):
-    """The runtime of `grpo-beam`; its state are groups for the improver, and the report.
-
-    Args:
-        settings: the settings.
-        ctx: path, key, folder and names of the trainer.
-    """
+    """The runtime of `grpo-beam`; its state are groups for the improver, and the report."""
 
     def __init__(self, settings: GrpoBeam, ctx: OpenContext) -> None:
         self.settings, self.path, self.key, self.note = settings, ctx.path, ctx.key, ctx.note

@@ -16,7 +16,7 @@ from orchestrion_dag.conditions import (
     paths,
 )
 from orchestrion_dag.graph import START, Edge, Node, Wiring
-from orchestrion_dag.order import topological
+from orchestrion_dag.order import sources, topological
 from orchestrion_dag.ports import ANY, Port, Type, fits, kind_of, output_type, parse_port
 
 OWN = ("data", "content", "status", "error")
@@ -89,9 +89,7 @@ class Checker:
     def _before(self) -> dict[str, int]:
         """The nodes that come before each node, and itself, as a set of bits by position."""
         # Integers, since a set for each node would be quadratic.
-        into: dict[str, list[str]] = {}
-        for edge in self.wiring.edges:
-            into.setdefault(edge.target, []).append(edge.source)
+        into = sources(self.wiring.edges)
         before = {START: 0}
         for position, name in enumerate(topological(self.wiring)):
             bits = 1 << position

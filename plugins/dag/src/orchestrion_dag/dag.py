@@ -33,7 +33,7 @@ from orchestrion_dag.graph import Graph, Wiring
 from orchestrion_dag.machine import Machine, NodeState
 from orchestrion_dag.order import is_sequence
 from orchestrion_dag.plan import GraphPlan, plan_of
-from orchestrion_dag.validation import check_roster, validate
+from orchestrion_dag.validation import validate
 
 MAX_EPISODES = 16_384
 """Number of episodes whose machines are kept."""
@@ -65,10 +65,7 @@ def policy_of(graph: Graph | Wiring, roster: Sequence[Member]) -> DagPolicy:
     Raises:
         ValueError: the graph is invalid, or names agents that are not in the team.
     """
-    wiring = validate(graph)
-    problems = list(check_roster(wiring, roster))
-    if problems:
-        raise ValueError("; ".join(problems))
+    wiring = validate(graph, roster)
     choices_by_name = {choice_name(choice): choice for choice in choices(roster)}
     plan = plan_of(wiring, choices_by_name)
     return (SequentialPolicy if is_sequence(wiring) else DagPolicy)(plan)
@@ -87,12 +84,10 @@ def node_states(
     """
     wiring = validate(graph)
     plan = plan_of(wiring, _AnyTeam())
-    agents = _agents(plan)
     machine = Machine(plan, problem or Problem(""), None)
     for turn in reversed(list(trajectory.backward())):
-        if turn.agent in agents:
-            machine.arrive(turn)
-    return dict(machine.states())
+        machine.arrive(turn)
+    return dict(machine.top.states("", machine.over))
 
 
 class _AnyTeam(dict[str, Activation]):
@@ -101,15 +96,6 @@ class _AnyTeam(dict[str, Activation]):
     def __missing__(self, name: str) -> Activation:
         agent, _, option = name.partition(":")
         return Activation(agent, option or None)
-
-
-def _agents(plan: GraphPlan) -> set[str]:
-    agents: set[str] = set()
-    for step in plan.steps:
-        agents.update(agent for agent, _ in step.tries)
-        if step.body is not None:
-            agents |= _agents(step.body)
-    return agents
 
 
 class DagPolicy(Policy):
@@ -150,32 +136,13 @@ class DagPolicy(Policy):
         return Decision(start, wait="each", arrival=self.plan.races)
 
     def _machine(self, situation: Situation) -> Machine:
-        """Return the machine of this trajectory."""
-        before = situation.trajectory.before
-        entry = self._machines.get(id(before))
-        if entry and entry[0] is before and entry[1].problem is situation.problem:
-            # The usual case: one more turn than in the last call.
-            del self._machines[id(before)]
-            machine = entry[1]
-            machine.observation = situation.observation
-            assert situation.trajectory.last is not None
-            machine.arrive(situation.trajectory.last)
-            if self.plan.observes:
-                self._note(situation)
-            return machine
-        return self._caught_up(situation)
-
-    def _note(self, situation: Situation) -> None:
-        self._observed[id(situation.trajectory)] = (situation.trajectory, situation.observation)
-        _forget(self._observed)
-
-    def _caught_up(self, situation: Situation) -> Machine:
         """Return the machine of the longest known part of the trajectory, fed with the rest."""
         missing: list[Trajectory] = []
         machine: Machine | None = None
         place: Trajectory | None = situation.trajectory
         if self.plan.observes:
-            self._note(situation)
+            self._observed[id(place)] = (situation.trajectory, situation.observation)
+            _forget(self._observed)
         while place is not None:
             entry = self._machines.get(id(place))
             # Several problems may share the empty trajectory.
@@ -208,29 +175,28 @@ def _forget(entries: dict[int, Any]) -> None:
 
 def _ready(machine: Machine, situation: Situation) -> tuple[Activation, ...]:
     """Return the activations that may start and do not run yet, in the order of the graph."""
-    active, fresh, running = machine.active, machine.fresh, situation.running
-    if len(running) + len(fresh) != len(active):
+    active, running, observation = machine.active, situation.running, situation.observation
+    if len(running) + len(machine.fresh) != len(active):
         # The episode was interrupted: lost activations start again.
         indices = {activation.index for activation in running}
-        machine.fresh = fresh = [
-            index for index in active if index not in indices and not active[index][0].over
+        machine.fresh = [
+            index
+            for index, entry in active.items()
+            if index not in indices and not entry.scope.over
         ]
-    observation = situation.observation
     if observation is not None and observation.blocked:
-        _skip_blocked(machine, situation)
-        fresh = [index for index in machine.fresh if index in active]
+        _skip_blocked(machine, observation)
+    fresh = sorted(index for index in machine.fresh if index in active)
     machine.fresh = []
-    if len(fresh) == 1:
-        return (active[fresh[0]][3],)
-    return tuple(active[index][3] for index in sorted(fresh))
+    return tuple(active[index].activation for index in fresh)
 
 
-def _skip_blocked(machine: Machine, situation: Situation) -> None:
+def _skip_blocked(machine: Machine, observation: Observation) -> None:
     # The nodes after a skipped one may be blocked as well.
     seen: set[int] = set()
     while more := [i for i in machine.fresh if i in machine.active and i not in seen]:
         seen.add(more[0])
-        if is_blocked(machine.active[more[0]][3], situation.observation):
+        if is_blocked(machine.active[more[0]].activation, observation):
             machine.skip(more[0])
 
 

@@ -35,10 +35,8 @@ class _Arrow(NamedTuple):
 class _Drawing:
     """What to draw; nodes have ids, since their names may hold any character.
 
-    Args:
-        shapes: depth, shape, id and label lines of each node and box, in order.
-        arrows: between ids.
-        notes: lines below the drawing.
+    A shape has its depth, its kind, its id and the lines of its label; arrows are between ids, and
+    notes stand below the drawing.
     """
 
     shapes: list[tuple[int, Shape, str, tuple[str, ...]]] = Factory(list)
@@ -135,11 +133,6 @@ class Follower(NamedTuple):
     target: str
     share: float
 
-    @property
-    def label(self) -> str:
-        """Return the share in per cent."""
-        return f"{100 * self.share:.0f}%"
-
 
 def followers(acted: Activations, least: float = 0.0) -> list[Follower]:
     """Return all pairs with at least this share, by source, the most frequent first."""
@@ -178,7 +171,8 @@ def _of_activations(acted: Activations, least: float) -> _Drawing:
             drawing.shapes.append((1, "node", id_, (name, turns)))
     for pair in kept:
         width = 0.5 + (MAX_WIDTH - 0.5) * pair.share
-        arrow = _Arrow(ids[pair.source], ids[pair.target], pair.label, width=width)
+        label = f"{100 * pair.share:.0f}%"
+        arrow = _Arrow(ids[pair.source], ids[pair.target], label, width=width)
         drawing.arrows.append(arrow)
     return drawing
 

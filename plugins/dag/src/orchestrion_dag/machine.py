@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from attrs import define, field, frozen
 
 from orchestrion import Activation, Observation, Problem, Turn
-from orchestrion_dag.plan import GraphPlan, PlanLink, PlanStep
+from orchestrion_dag.plan import GraphPlan, PlanLink, PlanStep, comes_before
 from orchestrion_dag.ports import wrong
 
 PENDING, RUNNING, SUCCEEDED = "pending", "running", "succeeded"
@@ -81,8 +81,7 @@ class Scope:
         count = len(self.plan.steps)
         self.status, self.left = [PENDING] * count, self.plan.waits.copy()
         self.taken, self.broken = [0] * count, [0] * count
-        self.reads, self.results = [()] * count, [()] * count
-        self.turns = [None] * count
+        self.reads, self.results, self.turns = [()] * count, [()] * count, [None] * count
         self.open_outputs = len(self.plan.outputs)
 
     @property
@@ -138,8 +137,13 @@ class Scope:
                 yield from body.states(f"{prefix}{step.name}{number}/", over)
 
 
-Active = tuple[Scope, PlanStep, int, Activation]
-"""What an activation is for: the step in its scope, and which try of it."""
+class Active(NamedTuple):
+    """What an activation is for: a step in its scope, and which try of it."""
+
+    scope: Scope
+    step: PlanStep
+    attempt: int
+    activation: Activation
 
 
 class Machine:
@@ -161,10 +165,6 @@ class Machine:
         self.top = Scope(self, plan, 0, ())
         self._open(self.top)
         self._work()
-
-    def states(self) -> Iterator[tuple[str, NodeState]]:
-        """Yield the state of every node of the graph and of every run of a body, by path."""
-        return self.top.states("", self.over)
 
     # ------------------------------------------------------------------ input
 
@@ -205,14 +205,13 @@ class Machine:
 
     def _after_skipped(self, turn: Turn) -> tuple[int, Active] | None:
         """Return the activation of a turn that follows steps that were skipped as blocked."""
-        # A skipped step leaves no turn: a machine that is rebuilt from a trajectory infers it from
-        # the turn of a later step.
+        # A skipped step leaves no turn: a rebuilt machine infers it from the turn of a later step.
         steps = self.top.plan.steps
         target = next((step for step in steps if step.offset == turn.index), None)
         if target is None or (turn.agent, turn.option) not in target.tries:
             return None
         for other, (scope, step, _, _) in list(self.active.items()):
-            if scope is self.top and other in self.active and _leads(steps, step, target):
+            if scope is self.top and other in self.active and comes_before(steps, step, target):
                 self.skip(other)
                 if turn.index in self.active:
                     return turn.index, self.active[turn.index]
@@ -249,7 +248,7 @@ class Machine:
             reads = tuple(sorted(set(reads)))
         node = step.node
         activation = Activation(agent, option, reads, node.timeout, index, node.reuse)
-        self.active[index] = (scope, step, attempt, activation)
+        self.active[index] = Active(scope, step, attempt, activation)
         self.fresh.append(index)
 
     def _repeat(
@@ -271,10 +270,7 @@ class Machine:
                 continue
             place, links = step.place, step.links
             status, results = scope.status[place], scope.results[place]
-            if status == SUCCEEDED and step.simple:
-                for link in links:
-                    self._decide(scope, link.target, TAKEN, results)
-            elif status == SUCCEEDED:
+            if status == SUCCEEDED:
                 self._branch(scope, place, links, results)
             elif status == FAILED and step.handled:
                 # The failure handler gets the inputs of the failed node.
@@ -297,9 +293,9 @@ class Machine:
         results: tuple[int, ...],
         failed: bool = False,
     ) -> None:
-        """Decide edges with conditions, and edges for success or failure only."""
-        frame, any_taken = (scope, place), False
+        """Decide the edges of a step that succeeded, or whose failure is handled."""
         verdicts: list[int | None] = []
+        default = TAKEN  # of `otherwise`
         for link in links:
             if not (link.failure if failed else link.success):
                 verdicts.append(NOT_TAKEN)
@@ -307,11 +303,11 @@ class Machine:
                 verdicts.append(None)
             elif link.test is None:
                 verdicts.append(TAKEN)
+            elif link.test((scope, place)):
+                verdicts.append(TAKEN)
+                default = NOT_TAKEN
             else:
-                taken = bool(link.test(frame))
-                any_taken = any_taken or taken
-                verdicts.append(TAKEN if taken else NOT_TAKEN)
-        default = NOT_TAKEN if any_taken else TAKEN
+                verdicts.append(NOT_TAKEN)
         for link, verdict in zip(links, verdicts, strict=True):
             self._decide(scope, link.target, default if verdict is None else verdict, results)
 
@@ -327,9 +323,8 @@ class Machine:
             scope.broken[place] += 1
         step = scope.plan.steps[place]
         taken, broken, left = scope.taken[place], scope.broken[place], scope.left[place]
-        if step.need:
-            starts = taken >= step.need
-        else:
+        starts = taken >= step.need
+        if not step.need:
             starts = not left and (step.node.join == "all_done" or (taken > 0 and not broken))
         if starts:
             self._activate(scope, step)
@@ -368,7 +363,7 @@ class Machine:
         """Close a scope; nothing starts in it any more."""
         scope.closed = True
         for index in self.fresh:
-            if index in self.active and self.active[index][0].over:
+            if index in self.active and self.active[index].scope.over:
                 del self.active[index]
         self.fresh = [index for index in self.fresh if index in self.active]
 
@@ -393,8 +388,7 @@ class Machine:
         results = tuple(index for place in reached for index in scope.results[place])
         last = max(reached, key=lambda place: scope.results[place][-1:])
         outer.results[step.place], outer.turns[step.place] = results, scope.turns[last]
-        again = scope.iteration + 1 < step.times
-        if again and not (step.until is not None and step.until((scope, -1))):
+        if scope.iteration + 1 < step.times and not (step.until and step.until((scope, -1))):
             # The next run reads what the first one did, and the results of this one.
             self._repeat(outer, step, step.body, (*outer.reads[step.place], *results))
             return
@@ -402,15 +396,4 @@ class Machine:
 
 
 def _is_for(entry: Active, turn: Turn) -> bool:
-    return (entry[3].agent, entry[3].option) == (turn.agent, turn.option)
-
-
-def _leads(steps: Sequence[PlanStep], source: PlanStep, target: PlanStep) -> bool:
-    """Return whether one step comes before another one."""
-    seen, waiting = {source.place}, [source.place]
-    while waiting:
-        for link in steps[waiting.pop()].links:
-            if link.target not in seen:
-                seen.add(link.target)
-                waiting.append(link.target)
-    return target.place in seen and target is not source
+    return (entry.activation.agent, entry.activation.option) == (turn.agent, turn.option)

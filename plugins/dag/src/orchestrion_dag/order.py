@@ -31,6 +31,14 @@ def outgoing(edges: Iterable[Edge]) -> dict[str, list[Edge]]:
     return by_source
 
 
+def sources(edges: Iterable[Edge]) -> dict[str, list[str]]:
+    """Return the sources of edges by target."""
+    by_target: dict[str, list[str]] = {}
+    for edge in edges:
+        by_target.setdefault(edge.target, []).append(edge.source)
+    return by_target
+
+
 def topological(wiring: Wiring) -> list[str]:
     """Return the nodes with every source before its targets, otherwise in order of first mention.
 
@@ -46,9 +54,7 @@ def topological(wiring: Wiring) -> list[str]:
 
 def leads_to(wiring: Wiring, goals: Iterable[str]) -> set[str]:
     """Return the goals and every node from which edges lead to one of them."""
-    before: dict[str, list[str]] = {}
-    for edge in wiring.edges:
-        before.setdefault(edge.target, []).append(edge.source)
+    before = sources(wiring.edges)
     reached, waiting = set(goals), list(goals)
     while waiting:
         for name in before.get(waiting.pop(), ()):

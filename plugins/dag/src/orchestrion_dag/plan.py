@@ -7,7 +7,7 @@ tries; a body takes the indices of all its nodes, times the number of times it m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import Factory, define
@@ -105,6 +105,17 @@ class GraphPlan:
     size: int = 0
     races: bool = False
     observes: bool = False
+
+
+def comes_before(steps: Sequence[PlanStep], source: PlanStep, target: PlanStep) -> bool:
+    """Return whether one step comes before another one."""
+    seen, waiting = {source.place}, [source.place]
+    while waiting:
+        for link in steps[waiting.pop()].links:
+            if link.target not in seen:
+                seen.add(link.target)
+                waiting.append(link.target)
+    return target.place in seen and target is not source
 
 
 def plan_of(wiring: Wiring, choices: Mapping[str, Activation]) -> GraphPlan:

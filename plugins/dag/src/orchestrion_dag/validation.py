@@ -12,7 +12,7 @@ from graphlib import CycleError
 from orchestrion import Member, choice_name, choices, did_you_mean
 from orchestrion_dag.contents import RESERVED, Checker
 from orchestrion_dag.graph import START, Graph, Node, Wiring, wire
-from orchestrion_dag.order import can_run, leads_to, outgoing, topological
+from orchestrion_dag.order import can_run, leads_to, outgoing, sources, topological
 
 MAX_TURNS = 1_000_000
 """Of one loop: each possible turn has an index."""
@@ -20,11 +20,7 @@ _NAME = re.compile(r"[A-Za-z_][\w-]*(?::\S+)?(?:#\d+)?")
 
 
 def validate(graph: Graph | Wiring, roster: Sequence[Member] | None = None) -> Wiring:
-    """Return the graph with every shorthand expanded.
-
-    Args:
-        graph: as written, or expanded.
-        roster: the team; without it, names of agents are not checked.
+    """Return the graph with every shorthand expanded; agents are checked if there is a roster.
 
     Raises:
         ValueError: the graph is invalid; lists all problems with their places, joined by "; ".
@@ -155,19 +151,17 @@ def _joins(wiring: Wiring, order: Sequence[str]) -> Iterator[str]:
     """Yield joins that can never run, unreachable outputs, and nodes that lead to no output."""
     runs, maximum = can_run(wiring, order)
     dead = [name for name in order if name not in runs]
-    into: dict[str, list[str]] = {}
-    for edge in wiring.edges:
-        into.setdefault(edge.target, []).append(edge.source)
+    into = sources(wiring.edges)
     for name in dead:
-        sources = into[name]
         # A node that only follows from another unreachable one is not reported again.
-        if any(source in dead for source in sources) and name not in wiring.outputs:
+        if any(source in dead for source in into[name]) and name not in wiring.outputs:
             continue
         node = wiring.nodes[name]
         join = f"k_of_n with k = {node.k}" if node.join == "k_of_n" else node.join
-        what = f"its join ({join}) can never run: of the edges from {', '.join(sources)} at most "
+        edges = f"of the edges from {', '.join(into[name])} at most {maximum[name]}"
         kind = "an output that is never reached; " if name in wiring.outputs else ""
-        yield f"nodes.{name}: {kind}{what}{maximum[name]} can be taken in one run"
+        what = f"its join ({join}) can never run: {edges} can be taken in one run"
+        yield f"nodes.{name}: {kind}{what}"
     useful = leads_to(wiring, wiring.outputs)
     after = outgoing(wiring.edges)
     for name in wiring.nodes:

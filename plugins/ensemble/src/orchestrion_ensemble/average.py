@@ -9,14 +9,14 @@ Deviation: the log pool clips probabilities below `floor`, since a hard 0 would 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import exp, fsum, isfinite, log
+from math import fsum, log
 from typing import Annotated, Any, Literal
 
 from attrs import Attribute, Factory, evolve, frozen
 
 from orchestrion import JSON, Key, Meta, Problem, UsageError, learnable
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result, TieRule
-from orchestrion_ensemble.votes import check_weights, decide
+from orchestrion_ensemble.votes import check_weights, decide, softmax
 from orchestrion_ensemble.weighted import missing_weights
 
 Distribution = Mapping[str, float]
@@ -125,75 +125,42 @@ def likelihoods_of(
 def linear_pool(
     distributions: Sequence[Distribution], weights: Sequence[float] | None = None
 ) -> dict[str, float]:
-    """Return the average sum_k w_k p_k (Stone 1961); weights are scaled to sum 1, equal by default.
+    """Return the average sum_k w_k p_k (Stone 1961).
 
-    Raises:
-        ValueError: there is no distribution, or the weights are negative, not finite, all zero, or
-            not one for each distribution.
+    Weights are not negative, and scaled to sum 1; equal by default.
     """
-    answers, shares = _aligned(distributions, weights)
+    shares = shares_of([1.0] * len(distributions) if weights is None else weights)
     return {
         answer: fsum(w * p.get(answer, 0.0) for w, p in zip(shares, distributions, strict=True))
-        for answer in answers
+        for answer in _answers(distributions)
     }
 
 
 def log_pool(
-    distributions: Sequence[Distribution],
-    weights: Sequence[float] | None = None,
-    floor: float = 1e-6,
+    distributions: Sequence[Distribution], weights: Sequence[float], floor: float = 1e-6
 ) -> dict[str, float]:
     """Return the geometric mean prod_k p_k^w_k, normalised (Genest and Zidek 1986, eq. 3.3).
 
-    Weights are scaled to sum 1. Probabilities below `floor` count as `floor`; with `floor=0` a
-    member of positive weight vetoes an answer by giving it probability 0.
-
-    Raises:
-        ValueError: as `linear_pool`; or with `floor=0` every answer is vetoed.
+    Weights are scaled to sum 1. Probabilities below `floor`, which is positive, count as `floor`.
     """
-    answers, shares = _aligned(distributions, weights)
-    logs: dict[str, float] = {}
-    for answer in answers:
-        parts = [
-            (w, max(p.get(answer, 0.0), floor))
-            for w, p in zip(shares, distributions, strict=True)
-            if w > 0
-        ]
-        vetoed = any(p == 0 for _, p in parts)
-        logs[answer] = float("-inf") if vetoed else fsum(w * log(p) for w, p in parts)
-    top = max(logs.values())
-    if top == float("-inf"):
-        raise ValueError("every answer has probability 0 for some member; use a floor")
-    raw = {answer: exp(value - top) for answer, value in logs.items()}
-    total = fsum(raw.values())
-    return {answer: value / total for answer, value in raw.items()}
+    weighted = list(zip(shares_of(weights), distributions, strict=True))
+    return softmax(
+        {
+            answer: fsum(w * log(max(p.get(answer, 0.0), floor)) for w, p in weighted)
+            for answer in _answers(distributions)
+        }
+    )
 
 
-def _aligned(
-    distributions: Sequence[Distribution], weights: Sequence[float] | None
-) -> tuple[list[str], list[float]]:
-    """Return every answer that a member names, sorted, and the weights scaled to sum 1."""
-    if not distributions:
-        raise ValueError("a pool needs at least one distribution")
-    values = [1.0] * len(distributions) if weights is None else weights
-    if len(values) != len(distributions):
-        raise ValueError(f"got {len(distributions)} distributions and {len(values)} weights")
-    return sorted({answer for p in distributions for answer in p}), shares_of(values)
+def _answers(distributions: Sequence[Distribution]) -> list[str]:
+    """Return every answer that a member names, sorted."""
+    return sorted({answer for p in distributions for answer in p})
 
 
 def shares_of(weights: Sequence[float]) -> list[float]:
-    """Return weights scaled to sum 1.
-
-    Raises:
-        ValueError: a weight is negative or not finite, or all are zero.
-    """
-    values = [float(weight) for weight in weights]
-    if not values or not all(isfinite(value) and value >= 0 for value in values):
-        raise ValueError(f"weights must be finite and not negative, got {values}")
+    """Return weights, of which none is negative and not all are zero, scaled to sum 1."""
     # Divided by the largest first, so that the sum of huge weights stays finite.
-    top = max(values)
-    if top == 0:
-        raise ValueError("all weights are zero; give at least one a positive weight")
-    values = [value / top for value in values]
+    top = max(weights)
+    values = [weight / top for weight in weights]
     total = fsum(values)
     return [value / total for value in values]

@@ -10,14 +10,14 @@ small probability.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import exp, fsum, log
+from math import fsum, log
 from typing import TYPE_CHECKING, Annotated
 
 from attrs import Factory, evolve, frozen
 
 from orchestrion import JSON, Key, Meta, Problem, UsageError, learnable
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result, TieRule
-from orchestrion_ensemble.votes import Plurality, decide
+from orchestrion_ensemble.votes import Plurality, decide, softmax
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,14 +62,12 @@ class DawidSkene(Aggregator):
         ]
         if not votes:
             return Result("no_consensus", notes=("the confusion matrices know none of the votes",))
-        logs = {
-            answer: fsum([log(self.prior[c]), *(log(matrix[c][v]) for matrix, v in votes)])
-            for c, answer in enumerate(self.answers)
-        }
-        top = max(logs.values())
-        raw = {answer: exp(value - top) for answer, value in logs.items()}
-        total = fsum(raw.values())
-        posterior = {answer: value / total for answer, value in raw.items()}
+        posterior = softmax(
+            {
+                answer: fsum([log(self.prior[c]), *(log(matrix[c][v]) for matrix, v in votes)])
+                for c, answer in enumerate(self.answers)
+            }
+        )
         result = decide(posterior, ballots, self.tie, key)
         return evolve(result, used=len(votes), probabilities=posterior)
 
@@ -133,19 +131,10 @@ def dawid_skene(
         smoothing: pseudo-count of each cell, positive.
         tolerance: it stops when the score rises by less, per item.
         steps: maximum number.
-
-    Raises:
-        ValueError: the votes have another shape, type or range, or smoothing is not positive.
     """
     import numpy as np  # here, so that configs are read without it
 
     table = np.asarray(votes)
-    if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "iu":
-        raise ValueError("votes must be a table of items by voters, of integers")
-    if classes < 1 or table.min() < -1 or table.max() >= classes:
-        raise ValueError(f"votes must be -1 or 0 to {classes - 1}")
-    if smoothing <= 0:
-        raise ValueError(f"smoothing must be positive, got {smoothing}")
     # n x K x C: 1 where this voter says this class.
     votes_cast = (table[:, :, None] == np.arange(classes)).astype(np.float64)
     n, counts = len(table), votes_cast.sum(axis=1)

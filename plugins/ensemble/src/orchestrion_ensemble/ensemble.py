@@ -36,6 +36,7 @@ from orchestrion import (
     ceiling_of,
     choice_name,
     choices,
+    in_thread,
     learnable,
     replace,
 )
@@ -90,12 +91,7 @@ class Ensemble(Reading):
 
 
 class OpenEnsemble(Agent):
-    """An ensemble whose members are open.
-
-    Args:
-        settings: with the members' runtimes.
-        names: of the members, in order.
-        path: of the aggregator in the config, if it has one.
+    """An ensemble whose members are open; `path` is that of its aggregator in the config, if any.
 
     Raises:
         UsageError: there are no members.
@@ -109,22 +105,16 @@ class OpenEnsemble(Agent):
         team = dict(zip(names, settings.members, strict=True))
         plan = _plan(names, team, settings.samples, settings.timeout)
         self._notes = _correlations(plan, team)
-        self._agents: dict[str, Agent] = {name: _voter(agent) for name, agent in team.items()}
+        self._agents: dict[str, Agent] = {
+            name: cast(Agent, _Voter(agent)) for name, agent in team.items()
+        }
         self._reader: Activation | None = None
         if (reader := self.aggregator.reader()) is not None:
             name, agent = reader
             # Not wrapped: the reader acts last, so its final turn may end the inner team.
             self._agents.setdefault(name, agent)
             self._reader = Activation(name, timeout=settings.timeout, index=len(plan))
-        self.policy = FanOut(
-            plan,
-            self._reader,
-            self.aggregator,
-            settings,
-            settings.early_stop,
-            settings.min_votes,
-            settings.at_once,
-        )
+        self.policy = FanOut(plan, self._reader, self.aggregator, settings)
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Run the inner team and combine its answers."""
@@ -217,12 +207,6 @@ def _correlations(plan: Sequence[Activation], team: Mapping[str, Agent]) -> tupl
 # ------------------------------------------------------------------ members
 
 
-def _voter(agent: Agent) -> Agent:
-    """Return the agent with turns that are never final."""
-    wrapper = _AsyncVoter if inspect.iscoroutinefunction(agent.act) else _SyncVoter
-    return cast(Agent, wrapper(agent))
-
-
 class _Voter:
     """Passes on what the engine asks of a member, except what only an outer team may see."""
 
@@ -234,27 +218,18 @@ class _Voter:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._agent, name)
 
-
-class _AsyncVoter(_Voter):
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        work: Any = self._agent.act(view, key, calls)
-        return _not_final(await work)
-
-
-class _SyncVoter(_Voter):
-    # A plain function: the engine runs it in a worker thread.
-    def act(self, view: View, key: Key, calls: Calls) -> Any:
-        result = self._agent.act(view, key, calls)
-        return _awaited(result) if inspect.isawaitable(result) else _not_final(result)
-
-
-async def _awaited(work: Any) -> Output:
-    return _not_final(await work)
-
-
-def _not_final(output: Output) -> Output:
-    # The engine refuses anything that is not an Output.
-    return replace(output, final=False) if getattr(output, "final", False) is True else output
+        act: Any = self._agent.act
+        if inspect.iscoroutinefunction(act):
+            output = await act(view, key, calls)
+        else:
+            output = await in_thread(act, view, key, calls)
+            if inspect.isawaitable(output):
+                output = await output
+        # The engine refuses anything that is not an Output.
+        if getattr(output, "final", False) is True:
+            output = replace(output, final=False)
+        return cast(Output, output)
 
 
 # ------------------------------------------------------------------ the policy inside
@@ -264,23 +239,14 @@ def _not_final(output: Output) -> Output:
 class FanOut(Policy):
     """Starts `plan`, all at once or `at_once` at a time; no member reads another one's answer.
 
-    Args:
-        plan: one activation for each ballot, with its index.
-        reader: an activation that reads all answers, after the vote; or None.
-        aggregator: decides whether the vote is settled.
-        reading: turns outputs into ballots.
-        early_stop: stop asking, and cancel what runs, once the vote is settled.
-        min_votes: a vote with fewer ballots cast is never settled.
-        at_once: number of members that run at the same time; None means all.
+    The plan has one activation for each ballot, with its index. After the vote the reader, if
+    there is one, reads all answers.
     """
 
     plan: tuple[Activation, ...]
     reader: Activation | None
     aggregator: Aggregator
-    reading: Reading
-    early_stop: bool
-    min_votes: int
-    at_once: int | None
+    settings: Ensemble
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """Return what each ensemble does next."""
@@ -291,29 +257,31 @@ class FanOut(Policy):
         running = {activation.index for activation in situation.running}
         missing = [member for member in self.plan if member.index not in done]
         todo = [member for member in missing if member.index not in running]
-        room = len(todo) if self.at_once is None else self.at_once - len(running)
-        if not done and not running and not self.early_stop and len(todo) <= room:
+        room = len(todo) if self.settings.at_once is None else self.settings.at_once - len(running)
+        if not done and not running and not self.settings.early_stop and len(todo) <= room:
             return Decision(tuple(todo))  # in one wave: nothing is decided before all are done
-        if missing and not (self.early_stop and self._settled(situation, missing)):
+        if missing and not (self.settings.early_stop and self._settled(situation, missing)):
             return self._start(todo[:room])
         if self.reader is None or self.reader.index in done:
             return Decision(stop=True)
         if self.reader.index in running:
             return self._start()
         answered = sum(b.status == "cast" for b in self.ballots(situation.trajectory) if b)
-        return self._start([self.reader]) if answered >= self.min_votes else Decision(stop=True)
+        if answered < self.settings.min_votes:
+            return Decision(stop=True)
+        return self._start([self.reader])
 
     def _start(self, activations: Sequence[Activation] = ()) -> Decision:
         """Start these, and decide again when the next activation finishes."""
         # Who answers before the vote is settled depends on the order of arrival: record it.
-        arrival = self.early_stop and self.at_once != 1
+        arrival = self.settings.early_stop and self.settings.at_once != 1
         return Decision(tuple(activations), wait="each", arrival=arrival)
 
     def ballots(self, trajectory: Trajectory) -> list[Ballot | None]:
         """Return a ballot for each activation of the plan, None if it is not finished."""
         turns = {turn.index: turn for turn in trajectory}
         return [
-            self.reading.ballot(choice_name(member), turns[index])
+            self.settings.ballot(choice_name(member), turns[index])
             if (index := member.index) is not None and index in turns
             else None
             for member in self.plan
@@ -322,7 +290,7 @@ class FanOut(Policy):
     def _settled(self, situation: Situation, missing: Sequence[Activation]) -> bool:
         in_order = self.ballots(situation.trajectory)
         ballots = [ballot for ballot in in_order if ballot is not None]
-        if sum(ballot.status == "cast" for ballot in ballots) < self.min_votes:
+        if sum(ballot.status == "cast" for ballot in ballots) < self.settings.min_votes:
             return False
         if not self.aggregator.settled(ballots, [choice_name(member) for member in missing]):
             return False

@@ -71,18 +71,11 @@ def _ranking(ballot: Ballot) -> tuple[str, ...]:
 
 def _candidates(rankings: Rankings) -> list[str]:
     """Return every ranked answer, sorted, so that the order of the ballots changes nothing."""
-    for ranking in rankings:
-        if len(set(ranking)) < len(ranking):
-            raise ValueError(f"a ranking names an answer twice: {list(ranking)}")
     return sorted({answer for ranking in rankings for answer in ranking})
 
 
 def borda(rankings: Rankings) -> dict[str, float]:
-    """Return points by answer: of C answers, C - 1 for a first place, C - 2 for a second, ...
-
-    Raises:
-        ValueError: a ranking names an answer twice. The other rules raise it as well.
-    """
+    """Return points by answer: of C answers, C - 1 for a first place, C - 2 for a second, ..."""
     answers = _candidates(rankings)
     points: dict[str, list[float]] = {answer: [] for answer in answers}
     for ranking in filter(None, rankings):

@@ -7,7 +7,7 @@ member that remembers best. So regularisation is chosen, and accuracy measured, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from attrs import evolve, frozen
@@ -89,10 +89,13 @@ class Stacked(Aggregator):
             )
         features = _features(labelled)
         rows = [_row(features, example.ballots) for example in labelled]
-        labels = [str(example.truth) for example in labelled]
+        answers = sorted({str(example.truth) for example in labelled})
+        labels = [answers.index(str(example.truth)) for example in labelled]
         seed = key.child("folds").integer()
         try:
-            fit = fit_logistic(rows, labels, self.folds, self.strengths, seed)
+            coefficients, intercepts, accuracy = fit_logistic(
+                rows, labels, self.folds, self.strengths, seed
+            )
         except ImportError:
             raise UsageError(
                 "the aggregator stacked is fitted with scikit-learn, which is not installed: "
@@ -100,11 +103,11 @@ class Stacked(Aggregator):
             ) from None
         return {
             "model": {
-                "answers": list(fit.classes),
+                "answers": answers,
                 "features": [list(feature) for feature in features],
-                "coefficients": fit.coefficients.tolist(),
-                "intercepts": fit.intercepts.tolist(),
-                "accuracy": fit.accuracy,
+                "coefficients": coefficients.tolist(),
+                "intercepts": intercepts.tolist(),
+                "accuracy": accuracy,
             }
         }
 
@@ -137,104 +140,47 @@ def _row(features: Sequence[tuple[str, str]], ballots: Sequence[Ballot]) -> list
 # numpy is imported where it is used, so that configs are read without it.
 
 
-@frozen(eq=False)
-class Fit:
-    """A multinomial logistic regression: softmax(coefficients @ x + intercepts).
-
-    Args:
-        classes: C labels.
-        coefficients: C x d.
-        intercepts: C.
-        accuracy: how often it was right out of fold.
-    """
-
-    classes: tuple[str, ...]
-    coefficients: Floats
-    intercepts: Floats
-    accuracy: float
-
-
 def fit_logistic(
-    features: ArrayLike,
-    labels: Sequence[str],
-    folds: int,
-    strengths: Sequence[float],
-    seed: int,
-) -> Fit:
-    """Return a logistic regression by scikit-learn, with regularisation chosen out of fold.
+    features: ArrayLike, labels: ArrayLike, folds: int, strengths: Sequence[float], seed: int
+) -> tuple[Floats, Floats, float]:
+    """Return a multinomial logistic regression: softmax(coefficients @ x + intercepts).
+
+    It is fitted by scikit-learn, with regularisation chosen out of fold.
 
     Args:
-        features: n x d.
-        labels: the true class of each point.
+        features: n x d, with n of at least 2.
+        labels: the true class of each point, from 0; each class below the highest occurs.
         folds: number of folds; fewer if there are fewer points.
         strengths: inverse regularisation strengths (`C`) to choose from by mean log-probability.
         seed: of the folds.
 
+    Returns:
+        Coefficients, classes x d; intercepts, one for each class; how often it was right out of
+        fold.
+
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: there are fewer than two points.
     """
     import numpy as np
 
-    x = np.asarray(features, dtype=np.float64)
-    names, y = np.unique(np.asarray(labels), return_inverse=True)
-    classes = tuple(map(str, names))
-    if len(classes) == 1:
-        return Fit(classes, np.zeros((1, x.shape[1])), np.zeros(1), 1.0)
-    parts = folds_of(len(y), min(folds, len(y)), seed)
+    x, y = np.asarray(features, dtype=np.float64), np.asarray(labels)
+    classes = int(y.max()) + 1
+    if classes == 1:
+        return np.zeros((1, x.shape[1])), np.zeros(1), 1.0
+    # Sizes of folds differ by at most 1.
+    folds = min(folds, len(y))
+    fold_of = np.random.default_rng(seed).permutation(np.arange(len(y)) % folds)
     candidates: list[tuple[float, float, float]] = []
     for strength in strengths:
-
-        def fit(x: Floats, y: NDArray[Any], c: float = strength) -> Callable[[Floats], Floats]:
-            coefficients, intercepts = _logistic(x, y, c, len(classes))
-            return lambda points: predicted(coefficients, intercepts, points)
-
-        held_out = out_of_fold(fit, x, y, parts)
+        held_out = np.empty((len(y), classes))
+        for fold in range(folds):
+            own = fold_of == fold
+            fitted = _logistic(x[~own], y[~own], strength, classes)
+            held_out[own] = predicted(*fitted, x[own])
         score = float(np.log(np.maximum(held_out[np.arange(len(y)), y], 1e-12)).mean())
         candidates.append((score, strength, float((held_out.argmax(axis=1) == y).mean())))
     _, strength, accuracy = max(candidates, key=lambda candidate: candidate[0])
-    return Fit(classes, *_logistic(x, y, strength, len(classes)), accuracy)
-
-
-def folds_of(n: int, folds: int, seed: int) -> NDArray[np.int64]:
-    """Return the fold of each of n points: sizes differ by at most 1, the order is seeded.
-
-    Raises:
-        ValueError: there are fewer than two folds, or fewer points than folds.
-    """
-    if not 2 <= folds <= n:
-        raise ValueError(f"{n} points cannot be cut into {folds} folds")
-    import numpy as np
-
-    return np.asarray(np.random.default_rng(seed).permutation(np.arange(n) % folds), dtype=np.int64)
-
-
-def out_of_fold(
-    fit: Callable[[NDArray[Any], NDArray[Any]], Callable[[NDArray[Any]], NDArray[Any]]],
-    features: ArrayLike,
-    labels: ArrayLike,
-    folds: NDArray[np.int64],
-) -> NDArray[Any]:
-    """Return for every point the prediction of a model that was fitted on the other folds.
-
-    Args:
-        fit: takes features and labels, and returns a function from features to predictions.
-        features: n x anything.
-        labels: n.
-        folds: the fold of each point.
-    """
-    import numpy as np
-
-    x, y = np.asarray(features), np.asarray(labels)
-    predictions: NDArray[Any] | None = None
-    for fold in np.unique(folds):
-        own = folds == fold
-        values = np.asarray(fit(x[~own], y[~own])(x[own]))
-        if predictions is None:
-            predictions = np.empty((len(y), *values.shape[1:]), dtype=values.dtype)
-        predictions[own] = values
-    assert predictions is not None
-    return predictions
+    return *_logistic(x, y, strength, classes), accuracy
 
 
 def predicted(coefficients: ArrayLike, intercepts: ArrayLike, features: ArrayLike) -> Floats:

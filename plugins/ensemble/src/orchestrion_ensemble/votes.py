@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from math import fsum, isfinite, log
+from math import exp, fsum, isfinite, log
 from typing import Annotated, Any, Literal
 
 from attrs import Attribute, Factory, evolve, frozen
@@ -27,21 +27,9 @@ def tally(
 ) -> dict[str, float]:
     """Return the sum of weights by answer; None is an abstention and counts for no answer.
 
-    Args:
-        votes: one for each voter.
-        weights: one for each voter, finite, negative allowed; 1 each by default.
-        candidates: answers to list even if nobody votes for them.
-
-    Raises:
-        ValueError: there are no voters, or the weights do not fit.
+    Weights are 1 by default and may be negative; `candidates` are listed even without votes.
     """
-    if not votes:
-        raise ValueError("a vote needs at least one voter")
-    values = [1.0] * len(votes) if weights is None else list(weights)
-    if len(values) != len(votes):
-        raise ValueError(f"got {len(votes)} votes and {len(values)} weights; give one weight each")
-    if not all(map(isfinite, values)):
-        raise ValueError(f"weights must be finite numbers, got {values}")
+    values = [1.0] * len(votes) if weights is None else weights
     by_answer: dict[str, list[float]] = {name: [] for name in candidates}
     for vote, weight in zip(votes, values, strict=True):
         if vote is not None:
@@ -69,25 +57,22 @@ def log_odds(accuracy: float, classes: int = 2, floor: float = 1e-6) -> float:
 
 
 def smoothed(hits: float, n: float, a: float = 1.0, b: float = 1.0) -> float:
-    """Return an accuracy from counts under a Beta(a, b) prior: (hits + a) / (n + a + b).
-
-    Raises:
-        ValueError: hits are outside [0, n], or a or b is not positive.
-    """
-    if not 0 <= hits <= n or a <= 0 or b <= 0:
-        raise ValueError(
-            "expected 0 <= hits <= n and a positive prior, "
-            f"got {hits} hits of {n} with prior ({a}, {b})"
-        )
+    """Return an accuracy from counts under a Beta(a, b) prior: (hits + a) / (n + a + b)."""
     return (hits + a) / (n + a + b)
+
+
+def softmax(scores: Mapping[str, float]) -> dict[str, float]:
+    """Return probabilities in proportion to exp(score)."""
+    top = max(scores.values())
+    raw = {answer: exp(score - top) for answer, score in scores.items()}
+    total = fsum(raw.values())
+    return {answer: value / total for answer, value in raw.items()}
 
 
 def leaders_of(scores: Mapping[str, float], total: float | None = None) -> list[str]:
     """Return all answers with the highest score.
 
-    Args:
-        scores: by answer.
-        total: the sum of absolute weights, by which equality is judged; by default of `scores`.
+    Equality is judged by `total`, the sum of absolute weights; by default that of `scores`.
     """
     if not scores:
         return []
@@ -127,13 +112,8 @@ def decide(
 ) -> Result:
     """Return the answer with the highest score; `tie` chooses among equal ones.
 
-    Args:
-        scores: by answer; empty gives `no_consensus`.
-        ballots: in member order.
-        tie: how to choose among equal leaders.
-        key: for `seeded_random`.
-        weights: by voter, for `by_weight`; 1 each by default.
-        total: see `leaders_of`.
+    Empty scores give `no_consensus`. The key is for `seeded_random`, and weights by voter are for
+    `by_weight`, 1 each by default; for `total` see `leaders_of`.
     """
     used = sum(ballot.vote is not None for ballot in ballots)
     leaders = leaders_of(scores, total)
@@ -179,15 +159,8 @@ def weigh(
 ) -> Result:
     """Return the result of a vote with one weight for each ballot.
 
-    Without a closed list of answers, only an answer with a positive sum can win.
-
-    Args:
-        ballots: in member order.
-        weights: one for each ballot; a negative one counts against the answer.
-        answers: all possible ones; empty means that the list is open.
-        tie: how to choose among answers of equal weight.
-        key: for `seeded_random`.
-        notes: go into the result.
+    A negative weight counts against the answer. Without a closed list of all possible `answers`,
+    only an answer with a positive sum can win. `notes` go into the result.
     """
     used = [w for ballot, w in zip(ballots, weights, strict=True) if ballot.vote is not None]
     if not used:
@@ -271,7 +244,7 @@ class Plurality(Aggregator):
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
         """Return whether one answer leads by more votes than are outstanding."""
-        return bool(ballots) and uncatchable(_counts(ballots)[0], [1.0] * len(waiting)) is not None
+        return uncatchable(_counts(ballots)[0], [1.0] * len(waiting)) is not None
 
     def learn(self, examples: Sequence[Example], key: Key) -> Mapping[str, JSON]:
         """Return accuracies, which break ties by weight."""
@@ -300,8 +273,6 @@ class Majority(Aggregator):
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
         """Return whether one answer keeps its majority, or none can reach one any more."""
-        if not ballots:
-            return False
         scores, cast = _counts(ballots)
         top, remaining = max(scores.values(), default=0.0), len(waiting)
         total = remaining + (cast if self.of == "cast" else len(ballots))
@@ -347,8 +318,6 @@ class Quorum(Aggregator):
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
         """Return whether no answer can pass, or the leader passes and no veto can come."""
-        if not ballots:
-            return False
         scores, _ = _counts(ballots)
         if max(scores.values(), default=0.0) + len(waiting) < self.votes:
             return True
@@ -376,7 +345,5 @@ class Unanimous(Aggregator):
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
         """Return whether two answers differ, or a member that must agree is silent."""
-        if not ballots:
-            return False
         scores, cast = _counts(ballots)
         return len(scores) > 1 or (cast < len(ballots) and self.of == "members")

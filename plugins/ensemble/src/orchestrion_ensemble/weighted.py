@@ -47,11 +47,6 @@ class _Weighing(Aggregator):
     def _log_odds(self, p: float, floor: float = 1e-6) -> float:
         return log_odds(p, self.choices or max(2, len(self.answers)), floor)
 
-    def _weigh(
-        self, ballots: Sequence[Ballot], weights: Sequence[float], notes: tuple[str, ...], key: Key
-    ) -> Result:
-        return weigh(ballots, weights, self.answers, self.tie, key, notes)
-
 
 def missing_weights(ballots: Sequence[Ballot], weights: Mapping[str, float]) -> tuple[str, ...]:
     """Return a note on voters without a given weight, for example of a misspelt name, if any."""
@@ -101,13 +96,12 @@ class Weighted(_Weighing):
             notes = missing_weights(ballots, self.weights)
         elif not self.accuracies:
             notes = ("no weights are known: all are equal",)
-        return self._weigh(ballots, [self.weight(ballot.voter) for ballot in ballots], notes, key)
+        weights = [self.weight(ballot.voter) for ballot in ballots]
+        return weigh(ballots, weights, self.answers, self.tie, key, notes)
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
         """Return whether one answer leads by more than all outstanding weight."""
         votes = [ballot.vote for ballot in ballots]
-        if not any(vote is not None for vote in votes):
-            return False
         scores = tally(votes, [self.weight(ballot.voter) for ballot in ballots], self.answers)
         return uncatchable(scores, [self.weight(voter) for voter in waiting]) is not None
 
@@ -138,7 +132,8 @@ class Confidence(_Weighing):
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
         notes = () if self.calibration else ("confidence is not calibrated: taken as stated",)
-        return self._weigh(ballots, [self._weight(ballot) for ballot in ballots], notes, key)
+        weights = [self._weight(ballot) for ballot in ballots]
+        return weigh(ballots, weights, self.answers, self.tie, key, notes)
 
     def _weight(self, ballot: Ballot) -> float:
         p = self.unstated if ballot.confidence is None else ballot.confidence
@@ -161,9 +156,7 @@ class Confidence(_Weighing):
 
 
 def logit(p: float) -> float:
-    """Return log(p / (1 - p)) with p clipped to [0.001, 0.999]; raise ValueError outside [0, 1]."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"a confidence must be from 0 to 1, got {p}")
+    """Return log(p / (1 - p)) with p clipped to [0.001, 0.999]."""
     q = min(max(p, CONFIDENCE_FLOOR), 1 - CONFIDENCE_FLOOR)
     return log(q / (1 - q))
 
@@ -182,12 +175,7 @@ def fit_platt(
     nothing, and a Gaussian prior of precision `strength` at (1, 0) takes the place of smoothed
     targets: the fit is defined for few answers and for a constant confidence. Newton's method on
     the concave log-posterior.
-
-    Raises:
-        ValueError: the sequences differ in length, or a confidence is outside [0, 1].
     """
-    if len(confidences) != len(right):
-        raise ValueError(f"got {len(confidences)} confidences and {len(right)} outcomes")
     points = [(logit(c), float(hit)) for c, hit in zip(confidences, right, strict=True)]
     a, b = 1.0, 0.0
     for _ in range(100):
@@ -279,7 +267,8 @@ class Dynamic(_Weighing):
             voter: self._log_odds(self._accuracy(voter, near), self.floor)
             for voter in {ballot.voter for ballot in ballots}
         }
-        return self._weigh(ballots, [by_voter[ballot.voter] for ballot in ballots], notes, key)
+        weights = [by_voter[ballot.voter] for ballot in ballots]
+        return weigh(ballots, weights, self.answers, self.tie, key, notes)
 
     def accuracy(self, voter: str, problem: Problem) -> float:
         """Return a voter's expected accuracy on a problem."""

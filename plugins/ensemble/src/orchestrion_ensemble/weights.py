@@ -3,7 +3,7 @@
 Sources: Bayesian model averaging, Hoeting et al. 1999; pseudo-BMA, pseudo-BMA+ and stacking of
 distributions, Yao et al. 2018. All functions are pure. They take `likelihoods`, an array of n
 points by K members: p_k(y_i), the probability that member k, not trained on point i, gave to its
-truth.
+truth; none is 0.
 """
 
 from __future__ import annotations
@@ -14,25 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 
-def _checked(likelihoods: ArrayLike) -> Floats:
-    values = np.asarray(likelihoods, dtype=np.float64)
-    if values.ndim != 2 or 0 in values.shape:
-        raise ValueError(f"expected points by members, got an array of shape {values.shape}")
-    if not np.isfinite(values).all() or (values < 0).any():
-        raise ValueError("likelihoods must be finite and not negative")
-    return values
-
-
-def _logs(values: Floats) -> Floats:
-    with np.errstate(divide="ignore"):
-        return np.log(values)
-
-
 def _softmax(scores: Floats) -> Floats:
-    top = scores.max(axis=-1, keepdims=True)
-    if not np.isfinite(top).all():
-        raise ValueError("no weights: every member gave some point probability 0")
-    raw = np.exp(scores - top)
+    raw = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return np.asarray(raw / raw.sum(axis=-1, keepdims=True))
 
 
@@ -43,12 +26,8 @@ def bma_weights(likelihoods: ArrayLike) -> Floats:
     All members are equal before. It is selection: with more points all weight goes to one member.
     With leave-one-out probabilities it is pseudo-BMA: w_k proportional to exp(elpd_k), elpd_k the
     sum over points of log p_k(y_i | all others) (Yao et al. 2018, section 3.4).
-
-    Raises:
-        ValueError: the arrays are malformed, or every member gave some point probability 0.
     """
-    values = _checked(likelihoods)
-    return _softmax(_logs(values).sum(axis=0))
+    return _softmax(np.log(likelihoods).sum(axis=0))
 
 
 def pseudo_bma_plus_weights(likelihoods: ArrayLike, seed: int, draws: int = 1000) -> Floats:
@@ -58,20 +37,15 @@ def pseudo_bma_plus_weights(likelihoods: ArrayLike, seed: int, draws: int = 1000
     z_k = n * sum_i alpha_i log p_k(y_i), w = mean over `draws` of softmax(z). Less extreme than
     pseudo-BMA, since it accounts for the sampling of the points.
     """
-    values = _checked(likelihoods)
-    n = len(values)
+    logs = np.log(likelihoods)
+    n = len(logs)
     alpha = np.random.default_rng(seed).dirichlet(np.ones(n), size=draws)
-    logs = _logs(values)
-    possible = np.isfinite(logs).all(axis=0)
-    # 0 * -inf is NaN; a member that gave a point probability 0 has weight 0 in any case.
-    z = n * alpha @ np.where(possible, logs, 0.0)
-    return np.asarray(_softmax(np.where(possible, z, -np.inf)).mean(axis=0))
+    return np.asarray(_softmax(n * alpha @ logs).mean(axis=0))
 
 
 def log_score(likelihoods: ArrayLike, weights: ArrayLike) -> float:
     """Return the mean log-probability that the weighted average gives to the truth."""
-    values = _checked(likelihoods)
-    return float(_logs(values @ np.asarray(weights, dtype=np.float64)).mean())
+    return float(np.log(np.asarray(likelihoods) @ np.asarray(weights)).mean())
 
 
 def stacking_weights(likelihoods: ArrayLike, tolerance: float = 1e-10, steps: int = 2000) -> Floats:
@@ -84,17 +58,11 @@ def stacking_weights(likelihoods: ArrayLike, tolerance: float = 1e-10, steps: in
     score is then within `tolerance` per point of the best.
 
     Args:
-        likelihoods: see the module. Points to which every member gave probability 0 are left out.
+        likelihoods: see the module.
         tolerance: in score per point.
         steps: maximum number.
-
-    Raises:
-        ValueError: the array is malformed, or every member gave every point probability 0.
     """
-    values = _checked(likelihoods)
-    values = values[values.max(axis=1) > 0]
-    if not len(values):
-        raise ValueError("no weights: every member gave every point probability 0")
+    values = np.asarray(likelihoods, dtype=np.float64)
     values = values / values.max(axis=1, keepdims=True)  # only ratios matter
     w = np.full(values.shape[1], 1 / values.shape[1])
     for _ in range(steps):
@@ -104,10 +72,9 @@ def stacking_weights(likelihoods: ArrayLike, tolerance: float = 1e-10, steps: in
     return w
 
 
-def em_step(likelihoods: ArrayLike, weights: ArrayLike) -> Floats:
+def em_step(likelihoods: Floats, weights: Floats) -> Floats:
     """Return mixture weights after one EM update: w_k <- mean_i w_k p_ik / sum_j w_j p_ij."""
-    values, w = _checked(likelihoods), np.asarray(weights, dtype=np.float64)
-    new = w * _gradient(values, w)
+    new = weights * _gradient(likelihoods, weights)
     return np.asarray(new / new.sum())
 
 

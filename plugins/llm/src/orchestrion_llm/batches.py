@@ -42,12 +42,8 @@ class BatchApi(Protocol):
 class Batches:
     """Gathers requests into batches and waits for their answers.
 
-    Args:
-        api: of the vendor.
-        place: what error messages name.
-        settings: when a batch is sent and looked for.
-        ledger: the file that says which request is in which batch.
-        fault: turns errors of the SDK into `CallError`.
+    The file `ledger` says which request is in which batch; `fault` turns errors of the SDK into
+    `CallError`.
     """
 
     def __init__(

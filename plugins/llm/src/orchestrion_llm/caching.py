@@ -66,12 +66,7 @@ class PromptCache:
         return body, marks
 
     def ended(self, marks: Sequence[_Prefix], kept: bool) -> None:
-        """Take note of the end of a marked request.
-
-        Args:
-            marks: from `marked`.
-            kept: whether the service says that it read or wrote its cache.
-        """
+        """Note the end of a marked request: `kept` if the service read or wrote its cache."""
         for prefix in marks:
             prefix.writing = False
             if kept:

@@ -10,7 +10,6 @@ import msgspec
 from orchestrion import JSON, CallError
 from orchestrion_llm import wire
 from orchestrion_llm.content import ChatMessage, Part, ToolCall, data_url, images_in, messages
-from orchestrion_llm.prices import Tokens
 
 _STOPS: Mapping[str, wire.Stop] = {
     "stop": "end",
@@ -31,13 +30,6 @@ _PLAIN = {
     "role", "content", "refusal", "tool_calls", "annotations", "audio", "function_call", "images",
 }  # fmt: skip
 _PLAIN_CALL = {"index", "id", "type", "function"}
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens_details: wire.CacheDetails | None = None
 
 
 class _Function(msgspec.Struct):
@@ -94,11 +86,11 @@ class _Completion(msgspec.Struct):
     error: wire.ErrorBody | None = None
 
 
-def _turns(said: Sequence[ChatMessage]) -> list[JSON]:
-    """Messages; images of tools follow their results, which must be texts here."""
+def _turns(conversation: Sequence[ChatMessage]) -> list[JSON]:
+    """Return messages; images of tools follow their results, which must be texts here."""
     turns: list[JSON] = []
     shown: list[JSON] = []
-    for message in said:
+    for message in conversation:
         if message.role != "tool" and shown:
             turns.append({"role": "user", "content": shown})
             shown = []
@@ -178,19 +170,8 @@ def _result(
         raise wire.missing("content")
     text = text or ""
     stop = wire.settled(text, stop, calls, images)
-    return wire.Result(text, stop, model, calls, _tokens(usage), unknown, raw, images=images)
-
-
-def _tokens(told: Any) -> Tokens | None:
-    usage = wire.stated(told, _Usage)
-    if usage is None:
-        return None
-    return wire.counted(
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.prompt_tokens_details,
-        usage.total_tokens,
-    )
+    tokens = wire.counted(usage, "prompt_tokens", "completion_tokens")
+    return wire.Result(text, stop, model, calls, tokens, unknown, raw, images=images)
 
 
 class _Collector(wire.Collector):
@@ -277,26 +258,13 @@ class ChatWire:
         body[settings.limit_name] = chosen.pop("max_tokens")
         body |= chosen
         if tools := request.get("tools"):
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool["name"],
-                        "description": tool.get("description", ""),
-                        "parameters": tool["schema"],
-                    },
-                }
-                for tool in tools
-            ]
+            body["tools"] = [{"type": "function", "function": wire.function(t)} for t in tools]
         if (choice := wire.tool_choice(request)) is not None:
             named = {"type": "function", "function": {"name": choice}}
             body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
         if (schema := request.get("schema")) is not None:
-            shape = wire.closed(schema)
-            body["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": shape, "strict": wire.is_strict(shape)},
-            }
+            named_schema = wire.named_schema(schema)
+            body["response_format"] = {"type": "json_schema", "json_schema": named_schema}
         return body | dict(settings.extra)
 
     def read(self, raw: bytes) -> wire.Result:

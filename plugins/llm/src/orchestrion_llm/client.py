@@ -24,10 +24,11 @@ from attrs import frozen
 
 from orchestrion import Answer, CallError, Usage, UsageError, did_you_mean, hidden
 from orchestrion_llm import faults
+from orchestrion_llm.embeddings import embedded
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, Tokens, billed, usage_of
 from orchestrion_llm.transport import EncodedError, TooLongError, http_client, timeouts
-from orchestrion_llm.wire import Collector, MalformedError, Result, ServiceError, Wire, embedded
+from orchestrion_llm.wire import Collector, MalformedError, Result, ServiceError, Wire
 
 if TYPE_CHECKING:
     from orchestrion_llm.batches import Batches
@@ -70,15 +71,7 @@ def open_sdk(
 
 
 class Client:
-    """Makes attempts at calls of one model.
-
-    Args:
-        sdk: the vendor's client.
-        wire: the API to speak.
-        place: what error messages name.
-        price: of tokens, if known.
-        settings: the timeouts.
-    """
+    """Makes attempts at calls of one model."""
 
     def __init__(
         self, sdk: Sdk, wire: Wire, place: Place, price: Price | None, settings: ApiSettings
@@ -142,7 +135,7 @@ class Client:
                 self._batches.forget(name)
         if failure is None:
             return self._answer(result, reserve)
-        if isinstance(failure, CallError) and faults.is_refusal(failure):
+        if isinstance(failure, faults.DeclinedError):
             # It is free before anything was written, but perhaps not in the middle of an answer.
             tokens = Tokens(0, 0) if failure.spent is None else None
             return self._answer(Result("", "refused", self._place.model, tokens=tokens), reserve)
@@ -336,12 +329,7 @@ async def check(
 ) -> None:
     """Check key and model by free requests.
 
-    Args:
-        client: makes the requests.
-        models: the path of the list of models.
-        place: what error messages name.
-        base_url: the address.
-        note: receives what could not be checked.
+    `models` is the path of the list of models; `note` receives what could not be checked.
 
     Raises:
         UsageError: the key is refused, the model is unknown, or there is no response.

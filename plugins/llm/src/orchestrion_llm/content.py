@@ -109,9 +109,7 @@ def messages(request: Mapping[str, JSON]) -> tuple[str, list[ChatMessage]]:
 def media_tokens(request: Mapping[str, JSON], each: int) -> int:
     """Return the tokens of images and files beyond their bytes in the body; may be negative.
 
-    Args:
-        request: in the form of `Model`.
-        each: a bound of the tokens of one image.
+    `each` is a bound of the tokens of one image.
     """
     tokens = 0
     for message in request.get("messages") or ():
@@ -129,8 +127,7 @@ def media_tokens(request: Mapping[str, JSON], each: int) -> int:
 def images_of(addresses: Iterable[str]) -> tuple[list[dict[str, JSON]], int]:
     """Return images of an answer as parts of requests, and how many could not be kept.
 
-    Args:
-        addresses: data URLs, or URLs of where the service keeps them.
+    Addresses are data URLs, or URLs of where the service keeps them.
     """
     images: list[dict[str, JSON]] = []
     left_out = 0

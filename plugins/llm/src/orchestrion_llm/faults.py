@@ -9,7 +9,7 @@
     | an answer that cannot be used | malformed |
     | 3xx, other 4xx, a certificate that does not verify | permanent |
 
-A refusal is not a fault: see `is_refusal`.
+A refusal is not a fault: see `DeclinedError`.
 """
 
 from __future__ import annotations
@@ -67,6 +67,10 @@ _STATUS_OF = {
 }
 
 
+class DeclinedError(CallError):
+    """Raised if a content filter before the model declined the request."""
+
+
 class ContextOverflowError(CallError):
     """Raised if the prompt does not fit into the model's context; nothing was cut."""
 
@@ -108,15 +112,6 @@ def of_error(place: Place, error: ServiceError) -> CallError:
     return _classified(place, status, kind, _clean(str(error)), {})
 
 
-def is_refusal(error: CallError) -> bool:
-    """Return whether the service declined to answer because of the content."""
-    return isinstance(error, _Declined)
-
-
-class _Declined(CallError):
-    """Raised if a content filter before the model declined the request."""
-
-
 def _classified(
     place: Place, status: int, codes: str, text: str, headers: Mapping[str, str]
 ) -> CallError:
@@ -137,30 +132,30 @@ def _classified(
 
 
 def _permanent(
-    place: Place, status: int, codes: str, text: str, said: str, headers: Mapping[str, str]
+    place: Place, status: int, codes: str, text: str, description: str, headers: Mapping[str, str]
 ) -> CallError:
     if 300 <= status < 400:
         return CallError(
-            f"{said}; redirects are not followed (to {_host(headers.get('location', ''))}): "
+            f"{description}; redirects are not followed (to {_host(headers.get('location', ''))}): "
             f"correct {place.path}.base_url",
             "permanent",
         )
     if _REFUSAL_CODES.search(codes):
-        return _Declined(said, "permanent")
+        return DeclinedError(description, "permanent")
     if status == 413 or _OVERFLOW_CODES.search(codes) or _OVERFLOW_WORDS.search(text):
         return ContextOverflowError(
-            f"{said}; the prompt does not fit into the context of {place.model} "
+            f"{description}; the prompt does not fit into the context of {place.model} "
             f"({place.path}.model)",
             "permanent",
         )
     if status == 404:
         return CallError(
-            f"{said}; is {place.model} ({place.path}.model) the name of a model there, and "
+            f"{description}; is {place.model} ({place.path}.model) the name of a model there, and "
             f"{place.path}.base_url the address of its API?",
             "permanent",
         )
     return CallError(
-        f"{said}; asked of {place.model}: see the settings of {place.path}", "permanent"
+        f"{description}; asked of {place.model}: see the settings of {place.path}", "permanent"
     )
 
 

@@ -80,11 +80,11 @@ class _Event(msgspec.Struct):
     error: wire.ErrorBody | None = None
 
 
-def _turns(said: Sequence[ChatMessage]) -> list[JSON]:
-    """Messages as blocks; the results of one turn's tools are one message."""
+def _turns(conversation: Sequence[ChatMessage]) -> list[JSON]:
+    """Return messages as blocks; the results of one turn's tools are one message."""
     turns: list[dict[str, Any]] = []
     results: list[JSON] = []
-    for message in said:
+    for message in conversation:
         content = list(map(_block, message.parts)) if message.media else message.text
         if message.role == "tool":
             if not results:
@@ -119,7 +119,7 @@ def _block(part: Part) -> JSON:
 
 
 def _input(arguments: str) -> JSON:
-    """Arguments as an object, as the API needs it; other text is wrapped unchanged."""
+    """Return arguments as an object, as the API needs it; other text is wrapped unchanged."""
     try:
         value = msgspec.json.decode(arguments or "{}")
     except (msgspec.DecodeError, RecursionError):
@@ -162,8 +162,8 @@ def _tool(name: str) -> str:
     return "code_execution" if name.endswith("code_execution") else name
 
 
-def _tokens(told: Any) -> Tokens | None:
-    usage = wire.stated(told, _Usage)
+def _tokens(stated: Any) -> Tokens | None:
+    usage = wire.stated(stated, _Usage)
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     cached = usage.cache_read_input_tokens or 0

@@ -50,14 +50,9 @@ _encode = msgspec.json.encode
 class ApiModel(Model):
     """A model behind an API.
 
-    Args:
-        settings: of the component.
-        wire: the API.
-        place: what error messages name.
-        price: of tokens, if known.
-        client: makes the attempts; None in a replay and in a dry run.
-        close: a hint beside an unknown price: a similar name of a model.
-        cache: marks prompts that the vendor should keep, where that is cheaper.
+    `client` is None in a replay and in a dry run. `close` is a hint beside an unknown price: a
+    similar name of a model. `cache` marks prompts that the vendor should keep, where that is
+    cheaper.
     """
 
     def __init__(
@@ -78,10 +73,6 @@ class ApiModel(Model):
             price = price.writing()
         self._settings, self._wire, self._place = settings, wire, place
         self._price, self._client, self._close = price, client, close
-        limits = settings.limits
-        self._limits = CallLimits(
-            limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
-        )
         self._hour = b'"1h"' in extra
         self.vendor_tools = settings.vendor_tools
         self.unsupported = () if wire.embeddings else ("embed",)
@@ -141,7 +132,7 @@ class ApiModel(Model):
             VERSION,
             sample=name,
             cache=settings.cache,
-            limits=self._limits if batch is None else CallLimits(),
+            limits=settings.limits if batch is None else CallLimits(),
             timeout=settings.timeout if batch is None else batch.hours * 3600,
             lasting=batch is not None,
         )
@@ -186,7 +177,7 @@ class ApiModel(Model):
             msgspec.json.decode(content),
             VERSION,
             cache=True,
-            limits=self._limits,
+            limits=settings.limits,
             timeout=settings.timeout,
         )
         return await calls.run(call, attempt, reserve)

@@ -202,7 +202,7 @@ def known_price(
     # Some prices change with the hour; the highest of today is a bound.
     hours = [known.get_prices(now.replace(hour=hour), context) for hour in range(24)]
     prices = [price for hour in hours if (price := _price(hour)) is not None]
-    price = max(prices, key=lambda one: (one.output, one.input), default=None)
+    price = max(prices, key=lambda price: (price.output, price.input), default=None)
     return price if price is None or base_url else evolve(price, tools=_TOOLS[vendor])
 
 

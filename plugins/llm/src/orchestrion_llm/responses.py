@@ -11,7 +11,6 @@ import msgspec
 from orchestrion import JSON, CallError
 from orchestrion_llm import wire
 from orchestrion_llm.content import ChatMessage, Part, ToolCall, data_url, messages
-from orchestrion_llm.prices import Tokens
 
 _CUT: Mapping[str, wire.Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
 
@@ -27,13 +26,6 @@ _USES = {
     "code_interpreter_call": "code_execution",
     _DRAWN: "image_generation",
 }
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    input_tokens_details: wire.CacheDetails | None = None
 
 
 class _Part(msgspec.Struct):
@@ -156,19 +148,10 @@ def _result(response: _Response, written: Mapping[str, Any]) -> wire.Result:
         raise wire.MalformedError(f"an answer with the status {response.status!r}")
     text = text or refusal
     stop = wire.settled(text, stop, calls, images)
-    usage = _tokens(response.usage)
+    usage = wire.counted(response.usage)
     uses = Counter(_USES[item.type] for item in response.output if item.type in _USES)
     kept = _kept_parts(written)
     return wire.Result(text, stop, response.model, calls, usage, unknown, kept, uses, images)
-
-
-def _tokens(told: Any) -> Tokens | None:
-    usage = wire.stated(told, _Usage)
-    if usage is None:
-        return None
-    return wire.counted(
-        usage.input_tokens, usage.output_tokens, usage.input_tokens_details, usage.total_tokens
-    )
 
 
 class _Collector(wire.Collector):
@@ -224,14 +207,7 @@ class ResponsesWire:
             body["instructions"] = system
         if tools := request.get("tools"):
             body["tools"] = [
-                {
-                    "type": "function",
-                    "name": tool["name"],
-                    "description": tool.get("description", ""),
-                    "parameters": tool["schema"],
-                    "strict": False,
-                }
-                for tool in tools
+                {"type": "function", **wire.function(tool), "strict": False} for tool in tools
             ]
         if own := wire.vendor_tools(request, _OWN):
             body["tools"] = [*body.get("tools", []), *own]
@@ -240,15 +216,9 @@ class ResponsesWire:
             named = {"type": "function", "name": choice}
             body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
         if (schema := request.get("schema")) is not None:
-            shape = wire.closed(schema)
             # Merged with `extra`, e.g. the verbosity.
             text = {**settings.extra.get("text", {})}
-            text["format"] = {
-                "type": "json_schema",
-                "name": "answer",
-                "schema": shape,
-                "strict": wire.is_strict(shape),
-            }
+            text["format"] = {"type": "json_schema", **wire.named_schema(schema)}
             return {**body, **settings.extra, "text": text}
         return body | dict(settings.extra)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from attrs import evolve, field, frozen
 from attrs.validators import optional
 
-from orchestrion import Meta, Model, OpenContext, UsageError, did_you_mean
+from orchestrion import CallLimits, Meta, Model, OpenContext, UsageError, did_you_mean
 from orchestrion_llm.addresses import check_address
 from orchestrion_llm.caching import PromptCache
 from orchestrion_llm.faults import Place
@@ -21,7 +21,7 @@ _NO_KEY = "none"
 
 
 @frozen
-class Limits:
+class Limits(CallLimits):
     """Rate limits of a service.
 
     Args:

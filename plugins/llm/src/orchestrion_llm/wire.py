@@ -1,8 +1,7 @@
-"""The common form of requests and answers of the three APIs, and the Embeddings API."""
+"""The common form of requests and answers of the three APIs."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
@@ -170,25 +169,43 @@ def credible(tokens: Tokens) -> Tokens | None:
     return tokens if inside and parts else None
 
 
-class CacheDetails(msgspec.Struct):
-    """The cached part of the input, as OpenAI's APIs state it."""
-
+class _CacheDetails(msgspec.Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-def counted(
-    input: int | None, output: int | None, cache: CacheDetails | None, total: int | None = None
-) -> Tokens | None:
-    """Return the counts of OpenAI's APIs; None if one is missing or the prompt has 0 tokens.
+class _Usage(msgspec.Struct):
+    input: int | None
+    output: int | None
+    total: int | None
+    cache: _CacheDetails | None
 
-    Some services count thinking in `total` only.
+
+def counted(
+    usage: Any, input: str = "input_tokens", output: str = "output_tokens"
+) -> Tokens | None:
+    """Return the counts that OpenAI's APIs state, under these names.
+
+    Returns None if one is missing or cannot be read, or the prompt has 0 tokens. Some services
+    count thinking in the total only.
     """
-    if not input or output is None:
+    if not isinstance(usage, Mapping):
         return None
-    output = max(output, (total or 0) - input)
-    cache = cache or CacheDetails()
-    return credible(Tokens(input, output, cache.cached_tokens or 0, cache.cache_write_tokens or 0))
+    counts = stated(
+        {
+            "input": usage.get(input),
+            "output": usage.get(output),
+            "total": usage.get("total_tokens"),
+            "cache": usage.get(f"{input}_details"),
+        },
+        _Usage,
+    )
+    if counts is None or not counts.input or counts.output is None:
+        return None
+    written = max(counts.output, (counts.total or 0) - counts.input)
+    cache = counts.cache or _CacheDetails()
+    cached, cache_written = cache.cached_tokens or 0, cache.cache_write_tokens or 0
+    return credible(Tokens(counts.input, written, cached, cache_written))
 
 
 def _wrong(raw: bytes | str, error: Exception) -> str:
@@ -294,6 +311,21 @@ def is_strict(schema: JSON) -> bool:
     return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
 
 
+def named_schema(schema: JSON) -> dict[str, JSON]:
+    """Return the form of structured output that OpenAI's APIs take."""
+    shape = closed(schema)
+    return {"name": "answer", "schema": shape, "strict": is_strict(shape)}
+
+
+def function(tool: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return a tool as OpenAI's APIs take it."""
+    return {
+        "name": tool["name"],
+        "description": tool.get("description", ""),
+        "parameters": tool["schema"],
+    }
+
+
 _BROKEN_OFF = {
     "model_length",
     "max_output_tokens",
@@ -344,41 +376,3 @@ class ErrorBody(msgspec.Struct):
 def missing(name: str) -> MalformedError:
     """Return the error for an answer without a required part."""
     return MalformedError(f"an answer without {name}")
-
-
-class _EmbeddingUsage(msgspec.Struct):
-    prompt_tokens: int | None = None
-
-
-class _Vector(msgspec.Struct):
-    index: int
-    embedding: list[float]
-
-
-class _Embeddings(msgspec.Struct):
-    data: list[_Vector] | None = None
-    usage: msgspec.Raw = msgspec.Raw(b"null")
-    error: ErrorBody | None = None
-
-
-def embedded(raw: bytes, count: int) -> tuple[list[list[float]], Tokens | None]:
-    """Return the vectors of `count` texts, in order, and the usage if it is stated.
-
-    Raises:
-        MalformedError: vectors are missing, of different lengths, or not finite.
-        ServiceError: it reports an error.
-    """
-    body = decoded(raw, _Embeddings)
-    if body.error is not None:
-        raise body.error.raised()
-    rows = sorted(body.data or (), key=lambda row: row.index)
-    vectors = [row.embedding for row in rows]
-    if [row.index for row in rows] != list(range(count)):
-        raise MalformedError(f"{len(rows)} vectors for {count} texts")
-    if len({len(vector) for vector in vectors}) > 1 or not all(vectors):
-        raise MalformedError("vectors that are empty or of different lengths")
-    if not all(math.isfinite(number) for vector in vectors for number in vector):
-        raise MalformedError("a vector with numbers that are not finite")
-    usage = stated(msgspec.json.decode(body.usage), _EmbeddingUsage)
-    taken = usage.prompt_tokens if usage is not None else None
-    return vectors, credible(Tokens(taken, 0)) if taken else None
