@@ -15,8 +15,8 @@ from orchestrion_chat.people import Question, ask
 _WORDS = ("allow", "deny", "ask")
 
 
-def check_rules(rules: Mapping[str, str]) -> None:
-    """Raise `ValueError` for a rule that is neither a word nor a path."""
+def check_rules(instance: object, attribute: object, rules: Mapping[str, str]) -> None:
+    """Validate a setting: raise `ValueError` for a rule that is neither a word nor a path."""
     for pattern, rule in rules.items():
         if rule not in _WORDS and ":" not in rule:
             raise ValueError(

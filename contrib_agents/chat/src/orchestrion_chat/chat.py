@@ -44,15 +44,6 @@ _REPAIR_BYTES = 4000
 """The maximum length of a repair message, beside the schema."""
 
 
-def _is_schema(instance: object, attribute: object, value: Mapping[str, JSON] | None) -> None:
-    if value is not None:
-        check_schema(value)
-
-
-def _are_rules(instance: object, attribute: object, value: Mapping[str, str]) -> None:
-    check_rules(value)
-
-
 @frozen
 class Variant:
     """An option of an agent: what it changes.
@@ -126,9 +117,9 @@ class Chat(Prepared):
     tool_rounds: Annotated[int, Meta(ge=1)] = 5
     tool_choice: Annotated[str, Meta(min_length=1)] = "auto"
     vendor_tools: Mapping[str, Annotated[int, Meta(ge=1)]] = Factory(dict)
-    approve: Mapping[str, str] = field(factory=dict, validator=_are_rules)
+    approve: Mapping[str, str] = field(factory=dict, validator=check_rules)
     sees: Sees = Sees()
-    output: Mapping[str, JSON] | None = field(default=None, validator=_is_schema)
+    output: Mapping[str, JSON] | None = field(default=None, validator=check_schema)
     structured: Structured = "auto"
     content: str = ""
     final: str = ""
@@ -139,7 +130,6 @@ class Chat(Prepared):
     _output_class: type | None = None
 
     def ready(self) -> Agent:
-        """See `Prepared.ready`."""
         return self._chatting()
 
     def _chatting(self) -> _Chatting:
@@ -192,26 +182,30 @@ class _Chatting(Agent):
 
     def check(self) -> None:
         """Check the settings; raise `UsageError` if they contradict each other."""
-        form, model = self.form, self.settings.model
-        in_words(self.settings.structured, model)
-        if self.settings.tools and not supports(model, "tools"):
+        settings, form, model = self.settings, self.form, self.settings.model
+        in_words(settings.structured, model)
+        if settings.tools and not supports(model, "tools"):
             raise UsageError("tools: this model cannot call tools; remove them")
-        own: Sequence[str] = getattr(model, "vendor_tools", ())
-        for name in self.settings.vendor_tools:
-            if name not in own:
-                known = f"it has {', '.join(own)}" if own else "it has none"
-                raise UsageError(f"vendor_tools: this model's service has no {name!r}; {known}")
-        if self.settings.tool_choice != "auto" and not self.settings.tools:
+        available: Sequence[str] = getattr(model, "vendor_tools", ())
+        for name in settings.vendor_tools:
+            if name not in available:
+                known = ", ".join(available) or "none"
+                raise UsageError(
+                    f"vendor_tools: this model's service has no {name!r}; it has {known}"
+                )
+        if settings.tool_choice != "auto" and not settings.tools:
             raise UsageError("tool_choice has no effect without tools; remove it or add tools")
-        if self.settings.approve and not self.settings.tools:
+        if settings.approve and not settings.tools:
             raise UsageError("approve has no effect without tools; remove it or add tools")
-        if form is None and (self.content or self.final):
-            raise UsageError("content and final name fields of an output; set output")
-        if form is not None and self.content and not form.requires(self.content, "string"):
+        if form is None:
+            if self.content or self.final:
+                raise UsageError("content and final name fields of an output; set output")
+            return
+        if self.content and not form.requires(self.content, "string"):
             raise UsageError(f"content: the output has no required text field {self.content!r}")
-        if form is not None and self.final and not form.requires(self.final, "boolean"):
+        if self.final and not form.requires(self.final, "boolean"):
             raise UsageError(f"final: the output has no required boolean field {self.final!r}")
-        if form is not None and self.code == "require":
+        if self.code == "require":
             raise UsageError(
                 "code: require has no effect with an output; add a field `code` to that"
             )
@@ -239,25 +233,27 @@ class _Chatting(Agent):
             shown.notes,
             settings.tool_choice,
         )
-        return self._output(await talk.until(self._read))
+        return self._output(await talk.until(self._read), talk.notes)
 
     def _system(self, variant: Variant) -> str:
         settings = self.settings
         parts = [self.preset.instructions, settings.instructions, variant.instructions]
-        schema_in_prompt = self.form is not None and in_words(settings.structured, settings.model)
+        schema_in_prompt = in_words(settings.structured, settings.model)
         wish = self.form.wish if self.form is not None and schema_in_prompt else ""
         return system_text(parts, settings.habits, wish)
 
     def _sampling(self, variant: Variant) -> dict[str, JSON]:
         settings = self.settings
-        warmth, max_tokens = settings.temperature, settings.max_tokens
+        temperature, max_tokens = settings.temperature, settings.max_tokens
         if variant.temperature is not None:
-            warmth = variant.temperature
+            temperature = variant.temperature
         if variant.max_tokens is not None:
             max_tokens = variant.max_tokens
         schema_in_prompt = in_words(settings.structured, settings.model)
-        fields = sampling(warmth, max_tokens, None if schema_in_prompt else self.form)
-        return fields | ({"vendor_tools": own} if (own := dict(settings.vendor_tools)) else {})
+        fields = sampling(temperature, max_tokens, None if schema_in_prompt else self.form)
+        if settings.vendor_tools:
+            fields["vendor_tools"] = dict(settings.vendor_tools)
+        return fields
 
     def _read(self, text: str) -> dict[str, JSON] | None:
         """Return the data of a turn with this text; raises `Unfit`."""
@@ -265,18 +261,18 @@ class _Chatting(Agent):
             return self.form.read(text)
         return read_code(text) if self.code == "require" else None
 
-    def _output(self, said: ModelReply[dict[str, JSON] | None]) -> Output:
-        text, data, final = said.text, said.value, False
+    def _output(self, reply: ModelReply, notes: Mapping[str, JSON]) -> Output:
+        text, data, final = reply.text, reply.data, False
         if self.form is not None and data is not None:
-            chosen = self.content
-            text = str(data[chosen]) if chosen else json.dumps(data, ensure_ascii=False)
+            field = self.content
+            text = str(data[field]) if field else json.dumps(data, ensure_ascii=False)
             final = bool(self.final) and data[self.final] is True
         if self.code == "quote":
             text = quoted(text)
-        if said.images:
-            text = text or f"(images: {len(said.images)})"
-            data = {"images": list(said.images), **(data or {})}
-        return Output(text, data, final=final, metadata=said.notes)
+        if reply.images:
+            text = text or f"(images: {len(reply.images)})"
+            data = {"images": list(reply.images), **(data or {})}
+        return Output(text, data, final=final, metadata=notes)
 
     def ceiling(self, tokens: int) -> Usage | None:
         settings = self.settings

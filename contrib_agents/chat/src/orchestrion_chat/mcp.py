@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 from attrs import Factory, asdict, frozen
 
@@ -13,6 +13,9 @@ from orchestrion import JSON, Answer, CallError, Calls, Meta, OpenContext, Reque
 from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result, Tool
 from orchestrion_chat.schemas import misfits
 from orchestrion_chat.sees import IMAGE_TOKENS, MOST_IMAGES
+
+if TYPE_CHECKING:
+    from orchestrion_chat.mcp_session import McpSession
 
 Seconds = Annotated[float, Meta(gt=0)]
 
@@ -87,27 +90,18 @@ class MCP:
             yield _Server(self, name, session)
 
 
-class _Session(Protocol):
-    """What is used of `mcp_session.Session`, whose module imports the SDK."""
-
-    @property
-    def functions(self) -> Mapping[str, Function]: ...
-
-    async def call(self, name: str, arguments: Mapping[str, JSON]) -> Result: ...
-
-
 @frozen
 class _Server(Tool):
     settings: MCP
     name: str
-    session: _Session | None = None
+    session: McpSession | None = None
 
     async def functions(self, calls: Calls) -> Sequence[Function]:
         # Recorded in every activation, so that a replay shows the model the same functions.
         content: JSON = ["tools", self.settings.allowed, self.settings.prefix]
 
         async def do() -> Answer:
-            return Answer([asdict(function) for function in self._running().functions.values()])
+            return Answer([asdict(tool.function) for tool in self._running().tools.values()])
 
         answer = await calls.run(Request(f"mcp:{self.name}", content), do)
         return [Function(**entry) for entry in answer.data]
@@ -134,7 +128,7 @@ class _Server(Tool):
         answer = await calls.run(request, do, Usage(calls=1))
         return Result(**answer.data)
 
-    def _running(self) -> _Session:
+    def _running(self) -> McpSession:
         if self.session is None:
             raise CallError(f"the MCP server {self.name} is not started in a replay", "permanent")
         return self.session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,7 +77,7 @@ class _Remembering(Tool):
     allow: bool
     written: set[tuple[str, str]] = field(factory=set)
 
-    @property
+    @cached_property
     def _tool(self) -> FunctionTool:
         names = ["remember"] if self.allow else []
         return _Functions(self, allow_writes=names, max_result=self.settings.max_bytes)

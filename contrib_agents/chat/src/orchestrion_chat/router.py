@@ -76,10 +76,8 @@ class Router(Prepared):
     sees: Sees = Sees()
 
     def ready(self) -> Agent:
-        """See `Prepared.ready`."""
-        given = self.preset is not None or self.preset_file is not None
-        role = self.preset if given else "router"
         in_words(self.structured, self.model)
+        role = self.preset if self.preset_file is not None else self.preset or "router"
         return _Routing(self, preset_of(role, self.preset_file))
 
 
@@ -98,34 +96,38 @@ class _Routing(Agent):
         form = Form(_schema(open_, settings.may_stop))
         shown = settings.sees.show(view)
         held = None if in_words(settings.structured, settings.model) else form
-        given = sampling(settings.temperature, settings.max_tokens, held)
+        fields = sampling(settings.temperature, settings.max_tokens, held)
         prompt = f"{shown.text}\n\nYou are {view.agent}. Who is next?"
         messages: list[dict[str, JSON]] = [
             {"role": "system", "content": self._system(form, self._listed(view, open_))},
             {"role": "user", "content": with_parts(prompt, shown.parts)},
         ]
-        talk = Talk(settings.model, messages, given, key, calls, notes=shown.notes)
+        talk = Talk(settings.model, messages, fields, key, calls, notes=shown.notes)
         try:
             reply = await talk.until(form.read)
         except TurnError as error:
-            return self._instead(error, open_, talk)
-        assert reply.value is not None
-        name, reason = str(reply.value["next"]), str(reply.value["reason"])
-        return _turn(open_.get(name), reason, reply.notes)
+            fallback = settings.fallback
+            if not fallback:
+                raise
+            if fallback != STOP and fallback not in open_:
+                raise TurnError(f"{error}; the fallback {fallback!r} may not act now") from None
+            notes = {**talk.notes, "fallback": str(error)}
+            return _turn(open_.get(fallback), "by the fallback", notes)
+        assert reply.data is not None
+        name, reason = str(reply.data["next"]), str(reply.data["reason"])
+        return _turn(open_.get(name), reason, talk.notes)
 
     def _open(self, view: View) -> dict[str, Activation]:
         """Return the choices that may be next."""
-        team = [member for member in view.team if member.name != view.agent]
-        known = [member.name for member in team]
-        for name in self.settings.agents or ():
-            if name not in known:
+        team = {member.name: member for member in view.team if member.name != view.agent}
+        allowed = team if self.settings.agents is None else self.settings.agents
+        for name in allowed:
+            if name not in team:
                 raise RuntimeError(
-                    f"the router's agents name {name!r}, who is not in the team "
-                    f"({', '.join(known)})"
+                    f"the router's agents name {name!r}, who is not in the team ({', '.join(team)})"
                 )
-        if self.settings.agents is not None:
-            team = [member for member in team if member.name in self.settings.agents]
-        free = [c for c in choices(team) if not is_blocked(c, view.observation)]
+        members = [member for name, member in team.items() if name in allowed]
+        free = [c for c in choices(members) if not is_blocked(c, view.observation)]
         if not free and not self.settings.may_stop:
             raise RuntimeError("no agent may act now, and the router must not stop (may_stop)")
         return {choice_name(choice): choice for choice in free}
@@ -147,16 +149,6 @@ class _Routing(Agent):
         if len(listed.encode()) > _MOST_TEAM:
             raise RuntimeError("the roles of the team are too long to be listed")
         return f"These can act next:\n{listed}"
-
-    def _instead(self, error: TurnError, open_: dict[str, Activation], talk: Talk) -> Output:
-        """Return the turn by the fallback, after an answer that cannot be used."""
-        fallback = self.settings.fallback
-        if not fallback:
-            raise error
-        if fallback != STOP and fallback not in open_:
-            raise TurnError(f"{error}; the fallback {fallback!r} may not act now") from None
-        notes = {**talk.notes, "fallback": str(error)}
-        return _turn(open_.get(fallback), "by the fallback", notes)
 
     def ceiling(self, tokens: int) -> Usage | None:
         settings = self.settings
