@@ -11,20 +11,6 @@ from orchestrion import JSON
 from orchestrion_remote import agent_pb2 as pb
 from orchestrion_remote.body import LARGEST, MOST, Reply, StatedUsage
 
-__all__ = [
-    "ACT",
-    "ACT_STREAM",
-    "HEALTH",
-    "NOT_SERVING",
-    "OPTIONS",
-    "SERVICE",
-    "SERVING",
-    "message_of",
-    "reply_from",
-    "reply_message",
-    "request_from",
-]
-
 SERVICE = "orchestrion.agent.v1.Agent"
 ACT, ACT_STREAM = f"/{SERVICE}/Act", f"/{SERVICE}/ActStream"
 HEALTH = "/grpc.health.v1.Health/Check"
@@ -152,9 +138,9 @@ def reply_from(message: pb.ActResponse) -> Reply:
     )
 
 
-def _turn(said: Mapping[str, JSON]) -> pb.Turn:
-    fields = {name: said[name] for name in ("index", "agent", "option", "content")}
-    return pb.Turn(**fields, data_json=_json(said["data"]))
+def _turn(turn: Mapping[str, JSON]) -> pb.Turn:
+    fields = {name: turn[name] for name in ("index", "agent", "option", "content")}
+    return pb.Turn(**fields, data_json=_json(turn["data"]))
 
 
 def _turn_body(turn: pb.Turn) -> dict[str, JSON]:
