@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Any, Protocol
 
 import msgspec
-from attrs import define, frozen
+from attrs import asdict, define, frozen
 from orchestrion_llm import Limits, Price
 
 from orchestrion import (
@@ -44,20 +44,12 @@ ObjectPath = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
 class Framework(Protocol):
     """How agents of one framework are recognised, run and read."""
 
-    @property
-    def wanted(self) -> str:
-        """What a path must name, with an article, e.g. "a compiled graph"."""
-        ...
-
-    @property
-    def call(self) -> str:
-        """What `run` calls, e.g. "Agent.run"."""
-        ...
-
-    @property
-    def kept(self) -> Sequence[str]:
-        """The arguments of that call which `run` gives itself."""
-        ...
+    wanted: str
+    """What a path must name, with an article, e.g. "a compiled graph"."""
+    call: str
+    """What `run` calls, e.g. "Agent.run"."""
+    kept: Sequence[str] = ()
+    """The arguments of that call which `run` gives itself."""
 
     def fits(self, target: Any) -> bool:
         """Return whether it is an agent of this framework."""
@@ -65,7 +57,7 @@ class Framework(Protocol):
 
     def refused(self, target: Any, settings: Any) -> str:
         """Return why an agent cannot work with these settings; empty if it can."""
-        ...
+        return ""
 
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
         """Return the keyword arguments of the call, for what is shown by default."""
@@ -287,15 +279,12 @@ class _Opened(Agent):
         }
         if settings.input is not None:
             content |= {"input": settings.input, "view": everything(view)}
-        limits = settings.limits
         request = Request(
             self.service,
             content,
             VERSION,
             sample=key.hex(),
-            limits=CallLimits(
-                limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
-            ),
+            limits=CallLimits(**asdict(settings.limits)),
             timeout=settings.timeout,
         )
         answer = (await calls.run(request, attempt, reserve)).data

@@ -11,17 +11,16 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import merge_configs
 from langgraph.pregel.protocol import PregelProtocol
-from orchestrion_foreign import Message, ModelRequests, Tokens, as_json
+from orchestrion_foreign import Framework, Message, ModelRequests, Tokens, as_json
 
 from orchestrion import Output
 
 
-class Graphs:
+class Graphs(Framework):
     """See `Framework`."""
 
     wanted = "a compiled graph (call `compile()` on its StateGraph)"
     call = "graph.ainvoke"
-    kept = ()
 
     def fits(self, target: Any) -> bool:
         return isinstance(target, PregelProtocol)

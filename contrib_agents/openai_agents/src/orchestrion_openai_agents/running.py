@@ -9,11 +9,11 @@ from typing import Any
 from agents import Agent, ModelResponse, RunConfig, RunContextWrapper, RunHooks, Runner, Usage
 from agents.models import get_default_model
 from attrs import frozen
-from orchestrion_foreign import Message, ModelRequests, Tokens
+from orchestrion_foreign import Framework, Message, ModelRequests, Tokens
 
 
 @frozen
-class Agents:
+class Agents(Framework):
     """See `Framework`."""
 
     tracing: bool = False
@@ -24,9 +24,6 @@ class Agents:
 
     def fits(self, target: Any) -> bool:
         return isinstance(target, Agent)
-
-    def refused(self, target: Any, settings: Any) -> str:
-        return ""
 
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
         return {"input": [{"role": message.role, "content": message.labelled} for message in shown]}
@@ -79,17 +76,18 @@ class _Watch(RunHooks):  # type: ignore[misc]  # its types are not read
         own, total = self._own, self._total
         if total is None:
             return own
-        known = [tool.tokens for tool in own if tool.tokens is not None]
-        rest = _tokens(total)
+        known = [requests.tokens for requests in own if requests.tokens is not None]
+        whole = _tokens(total)
         rest = Tokens(
-            rest.input - sum(tokens.input for tokens in known),
-            rest.output - sum(tokens.output for tokens in known),
-            rest.cached - sum(tokens.cached for tokens in known),
-            rest.written - sum(tokens.written for tokens in known),
+            whole.input - sum(tokens.input for tokens in known),
+            whole.output - sum(tokens.output for tokens in known),
+            whole.cached - sum(tokens.cached for tokens in known),
+            whole.written - sum(tokens.written for tokens in known),
         )
         if rest == Tokens(0, 0):
             return own
-        return [*own, ModelRequests(rest, max(1, total.requests - sum(tool.calls for tool in own)))]
+        calls = total.requests - sum(requests.calls for requests in own)
+        return [*own, ModelRequests(rest, max(1, calls))]
 
 
 def _tokens(usage: Usage) -> Tokens:

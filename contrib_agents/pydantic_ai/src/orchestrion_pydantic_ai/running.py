@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrion_foreign import Message, ModelRequests, Tokens
+from orchestrion_foreign import Framework, Message, ModelRequests, Tokens
 from pydantic_ai import DeferredToolRequests
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import ReinjectSystemPrompt
@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 from pydantic_ai.usage import RunUsage
 
 
-class Agents:
+class Agents(Framework):
     """See `Framework`."""
 
     wanted = "an Agent of pydantic_ai"
@@ -22,9 +22,6 @@ class Agents:
 
     def fits(self, target: Any) -> bool:
         return isinstance(target, AbstractAgent)
-
-    def refused(self, target: Any, settings: Any) -> str:
-        return ""
 
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
         *earlier, last = shown
