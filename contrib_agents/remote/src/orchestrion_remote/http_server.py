@@ -92,7 +92,8 @@ class _Service:
             return _error(401, "the key is missing or wrong")
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         # A web page in somebody's browser can send neither to this machine.
-        if kind != "application/json" or (self._open and not _meant(request)):
+        local = is_local(request.url.hostname or "")
+        if kind != "application/json" or (self._open and not local):
             return _error(
                 415, "send the body as `content-type: application/json`, to this machine's own name"
             )
@@ -120,10 +121,6 @@ class _Service:
             work.cancel()
             gone.cancel()
             await asyncio.wait({work, gone})
-
-
-def _meant(request: Request) -> bool:
-    return is_local(request.url.hostname or "")
 
 
 async def _body(request: Request) -> bytes:
