@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_remote import Settings, agent_pb2
-from orchestrion_remote.body import asked, request_of
+from orchestrion_remote.body import request_of, view_and_key
 from orchestrion_remote.http import Http
 from orchestrion_remote.rpc import Grpc, Tls
 from orchestrion_remote.rpc_wire import message_of, request_from
@@ -103,7 +103,7 @@ def test_a_view_and_its_key_arrive_as_they_were(view: View, digest: bytes) -> No
     message = message_of(request, "far")
     again = request_from(agent_pb2.ActRequest.FromString(message.SerializeToString()))
     for body in (request, again):
-        there, key = asked(body)
+        there, key = view_and_key(body)
         assert key == Key(digest)
         assert there.turns == tuple(Turn(t.index, t.agent, t.option, t.output) for t in view.turns)
         assert there.problem == view.problem.public()

@@ -31,7 +31,7 @@ from orchestrion_chat.code import quoted
 from orchestrion_chat.forms import Form, form_of, read_code
 from orchestrion_chat.interfaces import Tool
 from orchestrion_chat.people import at_terminal
-from orchestrion_chat.presets import CodeRule, Preset, Role, preset_of
+from orchestrion_chat.presets import CodeRule, Role, preset_of
 from orchestrion_chat.schemas import check_schema
 from orchestrion_chat.sees import LABEL_TOKENS, Sees
 from orchestrion_chat.talk import Ending, ModelReply, Talk
@@ -137,8 +137,15 @@ class Chat(Prepared):
         if self.output is not None and self._output_class is not None:
             raise UsageError("output and output_class are both set; remove one of them")
         schema = self.output if self.output is not None else preset.output
-        form = form_of(schema, self._output_class)
-        chatting = _Chatting(self, preset, form)
+        chatting = _Chatting(
+            self,
+            preset.instructions,
+            form_of(schema, self._output_class),
+            role=self.role or preset.role,
+            code=self.code or preset.code,
+            content=self.content or preset.content,
+            final=self.final or preset.final,
+        )
         chatting.check()
         return chatting
 
@@ -156,29 +163,17 @@ class Chat(Prepared):
 @frozen
 class _Chatting(Agent):
     settings: Chat
-    preset: Preset
+    preset_instructions: str
     form: Form | None
+    role: str
+    code: CodeRule
+    content: str
+    final: str
     terminal: bool = False
 
     @property
     def options(self) -> Sequence[str]:
         return tuple(self.settings.variants)
-
-    @property
-    def role(self) -> str:
-        return self.settings.role or self.preset.role
-
-    @property
-    def code(self) -> CodeRule:
-        return self.settings.code or self.preset.code
-
-    @property
-    def content(self) -> str:
-        return self.settings.content or self.preset.content
-
-    @property
-    def final(self) -> str:
-        return self.settings.final or self.preset.final
 
     def check(self) -> None:
         """Check the settings; raise `UsageError` if they contradict each other."""
@@ -213,13 +208,13 @@ class _Chatting(Agent):
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         settings = self.settings
         variant = settings.variants.get(view.option or "", Variant())
-        shown = settings.sees.show(view)
-        prompt = f"{shown.text}\n\nYou are {view.agent}. It is your turn."
+        context = settings.sees.show(view)
+        prompt = f"{context.text}\n\nYou are {view.agent}. It is your turn."
         talk = Talk(
             settings.model,
             [
                 {"role": "system", "content": self._system(variant)},
-                {"role": "user", "content": with_parts(prompt, shown.parts)},
+                {"role": "user", "content": with_parts(prompt, context.parts)},
             ],
             self._sampling(variant),
             key,
@@ -230,14 +225,14 @@ class _Chatting(Agent):
             settings.tool_rounds,
             settings.on_refusal,
             settings.on_truncated,
-            shown.notes,
+            context.notes,
             settings.tool_choice,
         )
         return self._output(await talk.until(self._read), talk.notes)
 
     def _system(self, variant: Variant) -> str:
         settings = self.settings
-        parts = [self.preset.instructions, settings.instructions, variant.instructions]
+        parts = [self.preset_instructions, settings.instructions, variant.instructions]
         schema_in_prompt = in_words(settings.structured, settings.model)
         wish = self.form.wish if self.form is not None and schema_in_prompt else ""
         return system_text(parts, settings.habits, wish)

@@ -315,7 +315,7 @@ def _images(result: Any, most: int) -> list[dict[str, JSON]]:
     ]
 
 
-def _text(result: Any, shown: int) -> str:
+def _text(result: Any, images_shown: int) -> str:
     """Return a result's text, in which other content is only named."""
     parts = []
     for block in result.content:
@@ -328,7 +328,7 @@ def _text(result: Any, shown: int) -> str:
         elif block.type != "image":
             parts.append(f"[{block.type}, not shown]")
     images = sum(block.type == "image" for block in result.content)
-    parts += ["[image, not shown]"] * (images - shown)
-    if not parts and not shown and result.structured_content is not None:
+    parts += ["[image, not shown]"] * (images - images_shown)
+    if not parts and not images_shown and result.structured_content is not None:
         return msgspec.json.encode(result.structured_content).decode()
     return "\n".join(parts)

@@ -94,15 +94,15 @@ class _Routing(Agent):
         settings = self.settings
         open_ = self._open(view)
         form = Form(_schema(open_, settings.may_stop))
-        shown = settings.sees.show(view)
-        held = None if in_words(settings.structured, settings.model) else form
-        fields = sampling(settings.temperature, settings.max_tokens, held)
-        prompt = f"{shown.text}\n\nYou are {view.agent}. Who is next?"
+        context = settings.sees.show(view)
+        constraint = None if in_words(settings.structured, settings.model) else form
+        fields = sampling(settings.temperature, settings.max_tokens, constraint)
+        prompt = f"{context.text}\n\nYou are {view.agent}. Who is next?"
         messages: list[dict[str, JSON]] = [
             {"role": "system", "content": self._system(form, self._listed(view, open_))},
-            {"role": "user", "content": with_parts(prompt, shown.parts)},
+            {"role": "user", "content": with_parts(prompt, context.parts)},
         ]
-        talk = Talk(settings.model, messages, fields, key, calls, notes=shown.notes)
+        talk = Talk(settings.model, messages, fields, key, calls, notes=context.notes)
         try:
             reply = await talk.until(form.read)
         except TurnError as error:

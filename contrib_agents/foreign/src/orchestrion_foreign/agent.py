@@ -36,7 +36,7 @@ from orchestrion_foreign.shown import Message, everything, messages
 from orchestrion_foreign.spending import ModelRequests, Reserve, reserved, used
 
 VERSION = "1"
-"""Incremented whenever equal requests are asked or read differently than before."""
+"""Incremented whenever equal requests are made or read differently than before."""
 
 ObjectPath = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
 
@@ -63,8 +63,8 @@ class Framework(Protocol):
         """Return the keyword arguments of the call, for what is shown by default."""
         ...
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
-        """Return the result of a run. Whatever it spends stands in `asked`, also if it raises."""
+    async def run(self, target: Any, arguments: dict[str, Any], log: list[ModelRequests]) -> Any:
+        """Return the result of a run. Whatever it spends stands in `log`, also if it raises."""
         ...
 
     def read(self, result: Any) -> Any:
@@ -182,14 +182,14 @@ class _Runner:
     input: Callable[[View], Any] | None
     output: Callable[[Any], Any] | None
 
-    async def run(self, view: View, shown: Sequence[Message], asked: list[ModelRequests]) -> JSON:
+    async def run(self, view: View, shown: Sequence[Message], log: list[ModelRequests]) -> JSON:
         """Return the output of one run, in the form that the journal keeps.
 
         Raises:
             Exception: whatever the framework or a function of the user raises.
         """
         arguments = self.framework.arguments(shown) if self.input is None else self._arguments(view)
-        result = await self.framework.run(self.target, arguments, asked)
+        result = await self.framework.run(self.target, arguments, log)
         answer = self.framework.read(result) if self.output is None else self.output(result)
         return _written(answer)
 
@@ -265,13 +265,13 @@ class _Opened(Agent):
             runner = await self.runner()
             if runner.target is None:
                 raise CallError(f"{self.service}: opened without its agent", "permanent")
-            asked: list[ModelRequests] = []
+            log: list[ModelRequests] = []
             try:
-                data = await runner.run(view, shown, asked)
+                data = await runner.run(view, shown, log)
             except Exception as error:
-                spent = used(asked, settings.price, reserve)[0] if asked else None
+                spent = used(log, settings.price, reserve)[0] if log else None
                 raise failed(error, self.service, spent) from error
-            return Answer(data, *used(asked, settings.price, reserve))
+            return Answer(data, *used(log, settings.price, reserve))
 
         content: dict[str, JSON] = {
             "messages": [{"role": m.role, "name": m.name, "content": m.text} for m in shown],

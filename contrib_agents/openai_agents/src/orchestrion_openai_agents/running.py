@@ -28,7 +28,7 @@ class Agents(Framework):
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
         return {"input": [{"role": message.role, "content": message.labelled} for message in shown]}
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
+    async def run(self, target: Any, arguments: dict[str, Any], log: list[ModelRequests]) -> Any:
         watch = _Watch()
         config = arguments.pop("run_config", None) or RunConfig()
         config = RunConfig(**config) if isinstance(config, dict) else config
@@ -36,7 +36,7 @@ class Agents(Framework):
         try:
             result = await Runner.run(target, **arguments, hooks=watch, run_config=config)
         finally:
-            asked += watch.asked()
+            log += watch.requests()
         if result.interruptions:
             names = ", ".join(str(item.name) for item in result.interruptions)
             raise RuntimeError(f"the agent waits for a person to approve: {names}")
@@ -71,7 +71,7 @@ class _Watch(RunHooks):  # type: ignore[misc]  # its types are not read
             ModelRequests(tokens, max(1, usage.requests), "openai" if model else "", model)
         )
 
-    def asked(self) -> list[ModelRequests]:
+    def requests(self) -> list[ModelRequests]:
         """Return what was noted, and what agents took that are tools of others."""
         own, total = self._own, self._total
         if total is None:

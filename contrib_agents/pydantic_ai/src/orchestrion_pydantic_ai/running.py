@@ -32,12 +32,12 @@ class Agents(Framework):
             arguments["capabilities"] = [ReinjectSystemPrompt()]
         return arguments
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
+    async def run(self, target: Any, arguments: dict[str, Any], log: list[ModelRequests]) -> Any:
         usage = RunUsage()
         try:
             result = await target.run(**arguments, usage=usage)
         finally:
-            asked += _requests_of(usage)
+            log += _requests_of(usage)
         if isinstance(result.output, DeferredToolRequests):
             waiting = [*result.output.approvals, *result.output.calls]
             names = ", ".join(call.tool_name for call in waiting)

@@ -37,7 +37,7 @@ _encode = msgspec.json.encode
 
 
 def request_of(view: View, key: Key) -> dict[str, JSON]:
-    """Return what an agent elsewhere is asked; `asked` makes the view and the key again.
+    """Return what an agent elsewhere is asked; `view_and_key` makes the view and the key again.
 
     Only what the agent may read is in it.
     """
@@ -85,7 +85,7 @@ class _ActRequest(Struct):
     key: str = ""
 
 
-def asked(request: JSON) -> tuple[View, Key]:
+def view_and_key(request: JSON) -> tuple[View, Key]:
     """Return the view and the key of a request: its JSON text, or the mapping.
 
     Raises:

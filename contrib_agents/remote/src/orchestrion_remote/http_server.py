@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrion import UsageError, is_local
 from orchestrion.cli import Impatient, listener
-from orchestrion_remote.body import LARGEST, asked
+from orchestrion_remote.body import LARGEST, view_and_key
 from orchestrion_remote.server import AGAIN, Agents, RefusedError, Settings
 
 BODY_SECONDS = 30.0
@@ -100,7 +100,7 @@ class _Service:
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await _body(request)
-            view, key = asked(body)
+            view, key = view_and_key(body)
         except TimeoutError:
             return _error(408, "the body did not come in time")
         except UsageError as error:

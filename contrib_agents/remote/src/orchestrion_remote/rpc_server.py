@@ -11,7 +11,7 @@ import grpc
 
 from orchestrion import Key, UsageError, View
 from orchestrion_remote import agent_pb2 as pb
-from orchestrion_remote.body import Reply, asked
+from orchestrion_remote.body import Reply, view_and_key
 from orchestrion_remote.rpc_wire import (
     HEALTH,
     NOT_SERVING,
@@ -126,11 +126,11 @@ class _Service:
         return NOT_SERVING if self._agents.stopping else SERVING
 
     async def _request(self, request: Any, context: Any) -> tuple[View, Key]:
-        given = dict(context.invocation_metadata() or ()).get("authorization")
-        if not self._agents.permits(given):
+        authorization = dict(context.invocation_metadata() or ()).get("authorization")
+        if not self._agents.permits(authorization):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the key is missing or wrong")
         try:
-            return asked(request_from(request))
+            return view_and_key(request_from(request))
         except (UsageError, ValueError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise AssertionError from error  # abort has raised
