@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated
 
 from attrs import Factory, evolve, field, frozen
@@ -16,32 +15,24 @@ from orchestrion import (
     Calls,
     Key,
     Meta,
-    Model,
     OpenContext,
     Output,
     Usage,
     UsageError,
     View,
-    learnable,
     supports,
 )
-from orchestrion_chat.agents import Prepared, Structured, activation, in_words, sampling
+from orchestrion_chat.agents import REPAIR_BYTES, ModelAgent, Temperature, Tokens, activation
 from orchestrion_chat.approval import Approval, check_rules
 from orchestrion_chat.code import quoted
 from orchestrion_chat.forms import Form, form_of, read_code
 from orchestrion_chat.interfaces import Tool
 from orchestrion_chat.people import at_terminal
-from orchestrion_chat.presets import CodeRule, Role, preset_of
+from orchestrion_chat.presets import CodeRule, preset_of
 from orchestrion_chat.schemas import check_schema
-from orchestrion_chat.sees import LABEL_TOKENS, Sees
+from orchestrion_chat.sees import LABEL_TOKENS
 from orchestrion_chat.talk import Ending, ModelReply, Talk
-from orchestrion_chat.texts import system_text, with_parts
 from orchestrion_chat.toolbox import MOST_CALLS, Toolbox
-
-Temperature = Annotated[float, Meta(ge=0, le=2)]
-Tokens = Annotated[int, Meta(ge=1)]
-_REPAIR_BYTES = 4000
-"""The maximum length of a repair message, beside the schema."""
 
 
 @frozen
@@ -60,7 +51,7 @@ class Variant:
 
 
 @frozen
-class Chat(Prepared):
+class Chat(ModelAgent):
     """Asks a model, in a role; the answer is its turn.
 
     The system message has the instructions of the preset, the agent and the option, and the habits,
@@ -69,15 +60,8 @@ class Chat(Prepared):
     that does not fit is treated; a failed call fails the turn.
 
     Args:
-        model: the model that is asked.
-        preset: a role of this distribution; its settings apply where none are given here.
-        preset_file: a file with a preset instead.
         role: what the agent does, in a few words, for routers; by default the preset's.
-        instructions: what the agent has to do; they follow the preset's.
-        habits: short rules, listed after the instructions.
         variants: options by name; a policy chooses one for each turn.
-        temperature: of sampling; by default the model's.
-        max_tokens: of one answer; by default the model's.
         tools: functions that the model may call; by default none.
         tool_rounds: the maximum of answers with tool calls in a turn.
         tool_choice: `auto` lets the model decide, `none` forbids calls, `required` or the name of
@@ -89,12 +73,8 @@ class Chat(Prepared):
             agent and tool and the arguments. The first pattern that fits counts; other calls are
             made. The model is told of a refusal. A person is asked at the terminal by
             `orchestrion run`; where nobody is, as in training, `ask` refuses.
-        sees: what the agent sees of the episode so far.
         output: JSON Schema of the object that the model must answer with; it becomes the turn's
             data. An answer that does not fit may be repaired once.
-        structured: pass the schema to the model as a constraint (`model`) or in words (`prompt`);
-            `auto` passes it as a constraint if the model supports that. The answer is checked in
-            any case.
         content: the text field of the output that others read; by default all of it, as JSON.
         final: the boolean field of the output that ends the episode; by default none.
         code: `leave` keeps fenced blocks; `require` demands one, whose code becomes the turn's data
@@ -104,23 +84,14 @@ class Chat(Prepared):
         on_truncated: the same for an answer that was cut at `max_tokens`.
     """
 
-    model: Model
-    preset: Role | None = None
-    preset_file: Path | None = None
     role: str = ""
-    instructions: str = learnable("")
-    habits: Sequence[str] = learnable(())
     variants: Mapping[str, Variant] = Factory(dict)
-    temperature: Temperature | None = None
-    max_tokens: Tokens | None = None
     tools: Sequence[Tool] = ()
     tool_rounds: Annotated[int, Meta(ge=1)] = 5
     tool_choice: Annotated[str, Meta(min_length=1)] = "auto"
     vendor_tools: Mapping[str, Annotated[int, Meta(ge=1)]] = Factory(dict)
     approve: Mapping[str, str] = field(factory=dict, validator=check_rules)
-    sees: Sees = Sees()
     output: Mapping[str, JSON] | None = field(default=None, validator=check_schema)
-    structured: Structured = "auto"
     content: str = ""
     final: str = ""
     code: CodeRule | None = None
@@ -178,7 +149,7 @@ class _Chatting(Agent):
     def check(self) -> None:
         """Check the settings; raise `UsageError` if they contradict each other."""
         settings, form, model = self.settings, self.form, self.settings.model
-        in_words(settings.structured, model)
+        settings.in_words()
         if settings.tools and not supports(model, "tools"):
             raise UsageError("tools: this model cannot call tools; remove them")
         available: Sequence[str] = getattr(model, "vendor_tools", ())
@@ -209,14 +180,12 @@ class _Chatting(Agent):
         settings = self.settings
         variant = settings.variants.get(view.option or "", Variant())
         context = settings.sees.show(view)
-        prompt = f"{context.text}\n\nYou are {view.agent}. It is your turn."
         talk = Talk(
             settings.model,
-            [
-                {"role": "system", "content": self._system(variant)},
-                {"role": "user", "content": with_parts(prompt, context.parts)},
-            ],
-            self._sampling(variant),
+            settings.messages(
+                self._system(variant), context, f"You are {view.agent}. It is your turn."
+            ),
+            self._fields(variant),
             key,
             calls,
             await Toolbox.of(
@@ -231,21 +200,11 @@ class _Chatting(Agent):
         return self._output(await talk.until(self._read), talk.notes)
 
     def _system(self, variant: Variant) -> str:
-        settings = self.settings
-        parts = [self.preset_instructions, settings.instructions, variant.instructions]
-        schema_in_prompt = in_words(settings.structured, settings.model)
-        wish = self.form.wish if self.form is not None and schema_in_prompt else ""
-        return system_text(parts, settings.habits, wish)
+        return self.settings.system(self.preset_instructions, variant.instructions, self.form)
 
-    def _sampling(self, variant: Variant) -> dict[str, JSON]:
+    def _fields(self, variant: Variant) -> dict[str, JSON]:
         settings = self.settings
-        temperature, max_tokens = settings.temperature, settings.max_tokens
-        if variant.temperature is not None:
-            temperature = variant.temperature
-        if variant.max_tokens is not None:
-            max_tokens = variant.max_tokens
-        schema_in_prompt = in_words(settings.structured, settings.model)
-        fields = sampling(temperature, max_tokens, None if schema_in_prompt else self.form)
+        fields = settings.fields(self.form, variant.temperature, variant.max_tokens)
         if settings.vendor_tools:
             fields["vendor_tools"] = dict(settings.vendor_tools)
         return fields
@@ -287,6 +246,6 @@ class _Chatting(Agent):
             settings.sees.ceiling(tokens) + fixed,
             1 + rounds + may_mend,
             max((limit for limit in limits if limit is not None), default=None),
-            max(MOST_CALLS * result if rounds else 0, _REPAIR_BYTES + schema if may_mend else 0),
+            max(MOST_CALLS * result if rounds else 0, REPAIR_BYTES + schema if may_mend else 0),
             rounds * MOST_CALLS,
         )
