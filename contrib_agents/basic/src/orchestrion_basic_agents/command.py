@@ -27,8 +27,8 @@ class Command(Agent):
         argv: program and arguments; no shell reads them.
         seconds: time limit.
         max_bytes: of standard output.
-        environment: names of variables handed on, beside PATH, HOME and LANG. No others are,
-            so that keys stay with those who need them.
+        environment: names of variables that the program gets, beside PATH, HOME and LANG. It gets
+            no others, so that it sees no keys.
         cost: what a turn costs.
     """
 
@@ -41,7 +41,6 @@ class Command(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Run the program once."""
         import asyncio
 
         names = ("PATH", "HOME", "LANG", *self.environment)

@@ -83,7 +83,6 @@ class _Service:
         self._agents, self._open = agents, open_to_all
 
     async def health(self, request: Request) -> Response:
-        """Answer a health check."""
         return Response(status_code=503 if self._agents.stopping else 200)
 
     async def act(self, request: Request) -> Response:

@@ -99,7 +99,6 @@ class _Service:
         self._agents = agents
 
     async def act(self, request: Any, context: Any) -> Any:
-        """Answer one request."""
         view, key = await self._request(request, context)
         try:
             return reply_message(await self._agents.act(request.agent, view, key))
@@ -122,7 +121,6 @@ class _Service:
             await events.aclose()
 
     async def check(self, request: bytes, context: Any) -> bytes:
-        """Answer a health check."""
         return NOT_SERVING if self._agents.stopping else SERVING
 
     async def _request(self, request: Any, context: Any) -> tuple[View, Key]:
