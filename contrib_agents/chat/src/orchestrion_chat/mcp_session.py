@@ -55,7 +55,7 @@ class McpSession:
 
     settings: MCP
     place: str
-    environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
+    environment: Mapping[str, str] = field(repr=False)
     tools: dict[str, _ServerTool] = field(factory=dict)
     _client: Client | None = None
     _stderr: TextIO | None = None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Annotated, Any, Protocol
 
 import msgspec
-from attrs import asdict, define, frozen
+from attrs import asdict, frozen
 from orchestrion_llm import Limits, Price
 
 from orchestrion import (
@@ -123,10 +122,10 @@ class Foreign:
         """
         async with AsyncExitStack() as stack:
             name, _, path = self._named()
-            opened = _Opened(self, f"{name}:{path}", partial(self._runner, ctx, stack))
+            runner = None
             if ctx.live or (ctx.trial and not ctx.described):
-                await opened.runner()
-            yield opened
+                runner = await self._runner(ctx, stack)
+            yield _Opened(self, f"{name}:{path}", runner)
 
     async def _runner(self, ctx: OpenContext, stack: AsyncExitStack) -> _Runner:
         _, field, path = self._named()
@@ -237,12 +236,11 @@ def _written(answer: Any) -> JSON:
     }
 
 
-@define(eq=False)
+@frozen(eq=False)
 class _Opened(Agent):
     settings: Foreign
     service: str
-    load: Callable[[], Awaitable[_Runner]]
-    _runner: _Runner | None = None
+    runner: _Runner | None
 
     @property
     def role(self) -> str:
@@ -251,23 +249,16 @@ class _Opened(Agent):
     def ceiling(self, tokens: int) -> Usage:
         return reserved(self.settings.reserve, self.settings.price)
 
-    async def runner(self) -> _Runner:
-        """Return the loaded agent."""
-        if self._runner is None:
-            self._runner = await self.load()
-        return self._runner
-
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         settings, shown = self.settings, messages(view)
         reserve = reserved(settings.reserve, settings.price)
 
         async def attempt() -> Answer:
-            runner = await self.runner()
-            if runner.target is None:
+            if self.runner is None or self.runner.target is None:
                 raise CallError(f"{self.service}: opened without its agent", "permanent")
             log: list[ModelRequests] = []
             try:
-                data = await runner.run(view, shown, log)
+                data = await self.runner.run(view, shown, log)
             except Exception as error:
                 spent = used(log, settings.price, reserve)[0] if log else None
                 raise failed(error, self.service, spent) from error
