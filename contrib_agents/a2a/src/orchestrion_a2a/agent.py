@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from attrs import field, frozen
 from orchestrion_llm import check_address
@@ -27,11 +27,11 @@ from orchestrion import (
     View,
 )
 
-if TYPE_CHECKING:
-    from orchestrion_a2a.client import Client
-
 GRACE = 10.0
 """Seconds after an attempt's time limit until the call path ends it, should it hang."""
+
+Attempt = Callable[[Callable[[str], None]], Awaitable[Answer]]
+"""Makes one attempt; its argument receives texts as they come."""
 
 
 @frozen(kw_only=True)
@@ -81,19 +81,19 @@ class A2A:
         from orchestrion_a2a.client import Client
 
         async with Client.opened(self, key) as client:
-            yield _Opened(self, name, client)
+            yield _Opened(self, name, client.attempts)
 
 
 @frozen(eq=False)
 class _Opened(Agent):
-    """The agent, open; without a client it asks nobody, as in a replay.
+    """The agent, open; without `attempts` it asks nobody, as in a replay.
 
     It has no ceiling: an agent may say any amount.
     """
 
     settings: A2A
     name: str
-    client: Client | None
+    attempts: Callable[[Mapping[str, JSON], str, Usage], Attempt] | None
 
     @property
     def role(self) -> str:
@@ -113,7 +113,7 @@ class _Opened(Agent):
         price = math.nan if settings.price is None else settings.price
         usage = Usage(1, usd=price, cost=settings.price or 0.0)
         # One for all attempts at this call: a task that was begun is looked up, not begun again.
-        attempt = None if self.client is None else self.client.attempts(content, key.hex(), usage)
+        attempt = None if self.attempts is None else self.attempts(content, key.hex(), usage)
 
         async def do() -> Answer:
             if attempt is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -18,10 +18,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from orchestrion_llm import Place, described, of_answer
 
 from orchestrion import JSON, Answer, CallError, Usage, hidden
-from orchestrion_a2a.agent import A2A
-
-Attempt = Callable[[Callable[[str], None]], Awaitable[Answer]]
-"""Makes one attempt; its argument receives texts as they come."""
+from orchestrion_a2a.agent import A2A, Attempt
 
 _CONNECT = 15.0
 _CANCEL = 5.0

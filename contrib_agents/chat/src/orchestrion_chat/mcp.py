@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
 from attrs import Factory, asdict, frozen
 
@@ -13,9 +13,6 @@ from orchestrion import JSON, Answer, CallError, Calls, Meta, OpenContext, Reque
 from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result, Tool
 from orchestrion_chat.schemas import misfits
 from orchestrion_chat.sees import IMAGE_TOKENS, MOST_IMAGES
-
-if TYPE_CHECKING:
-    from orchestrion_chat.mcp_session import McpSession
 
 Seconds = Annotated[float, Meta(gt=0)]
 
@@ -90,18 +87,26 @@ class MCP:
             yield _Server(self, name, session)
 
 
+class _Session(Protocol):
+    """What is used of `McpSession`, whose module imports the SDK."""
+
+    def functions(self) -> Sequence[Function]: ...
+
+    async def call(self, name: str, arguments: Mapping[str, JSON]) -> Result: ...
+
+
 @frozen
 class _Server(Tool):
     settings: MCP
     name: str
-    session: McpSession | None = None
+    session: _Session | None = None
 
     async def functions(self, calls: Calls) -> Sequence[Function]:
         # Recorded in every activation, so that a replay shows the model the same functions.
         content: JSON = ["tools", self.settings.allowed, self.settings.prefix]
 
         async def do() -> Answer:
-            return Answer([asdict(tool.function) for tool in self._running().tools.values()])
+            return Answer([asdict(function) for function in self._running().functions()])
 
         answer = await calls.run(Request(f"mcp:{self.name}", content), do)
         return [Function(**entry) for entry in answer.data]
@@ -128,7 +133,7 @@ class _Server(Tool):
         answer = await calls.run(request, do, Usage(calls=1))
         return Result(**answer.data)
 
-    def _running(self) -> McpSession:
+    def _running(self) -> _Session:
         if self.session is None:
             raise CallError(f"the MCP server {self.name} is not started in a replay", "permanent")
         return self.session

@@ -56,7 +56,7 @@ class McpSession:
     settings: MCP
     place: str
     environment: Mapping[str, str] = field(repr=False)
-    tools: dict[str, _ServerTool] = field(factory=dict)
+    _tools: dict[str, _ServerTool] = field(factory=dict)
     _client: Client | None = None
     _stderr: TextIO | None = None
     _last_output: str = ""
@@ -215,7 +215,7 @@ class McpSession:
             if function.name in tools:
                 raise UsageError(f"{self.place}: two tools would be called {function.name!r}")
             tools[function.name] = _ServerTool(function, name)
-        self.tools = tools
+        self._tools = tools
 
     def _function(self, tool: Any) -> Function:
         """Return a tool of the server as the model sees it."""
@@ -241,6 +241,10 @@ class McpSession:
             )
         return function
 
+    def functions(self) -> list[Function]:
+        """Return the functions of the server, as models see them."""
+        return [tool.function for tool in self._tools.values()]
+
     async def call(self, name: str, arguments: Mapping[str, JSON]) -> Result:
         """Call a tool; repeat the call on a new connection if the first was lost and that is safe.
 
@@ -250,9 +254,9 @@ class McpSession:
         lost = f"the server {self._server_name()} ended in the middle of the call"
         for _ in range(2):
             client = await self._connected()
-            if name not in self.tools:
+            if name not in self._tools:
                 raise CallError(f"{self.place}: the server has no {name!r} any more", "permanent")
-            tool = self.tools[name]
+            tool = self._tools[name]
             result = await self._attempt(client, tool.name, arguments)
             if result is not None:
                 self._restarts = 0
