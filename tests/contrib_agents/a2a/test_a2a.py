@@ -29,14 +29,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrion import BudgetError, Key, Problem, Turn, Usage
-from orchestrion._engine.attempts import RetrySettings
-from orchestrion._engine.callpath import CallPath
 from orchestrion.testing import Fixed, opened_engine
-from tests.contrib_agents.remote.support import checked
+from tests.contrib_agents.remote.support import WAIT, checked, quick
 from tests.coroutines import sync
 
-WAIT = 60.0
-"""Seconds after which a test gives up."""
 KEY = "key-of-the-tests"
 
 
@@ -116,7 +112,7 @@ async def served(
         app = around(Starlette(routes=routes))
         settings = {"lifespan": "off", "ws": "none", "log_config": None}
         server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **settings))  # type: ignore[arg-type]
-        server.capture_signals = _leave_signals  # type: ignore[method-assign]
+        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
         done = asyncio.create_task(server.serve([listener]))
         try:
             yield url
@@ -125,15 +121,10 @@ async def served(
             await done
 
 
-def _leave_signals() -> Any:
-    return nullcontext()
-
-
 @asynccontextmanager
 async def team(url: str, **settings: Any) -> AsyncIterator[Any]:
-    calls = CallPath(retry=RetrySettings(base=0.001, overload_base=0.001))
     component: Any = A2A(url=url, poll=0.001, **settings)
-    async with opened_engine({"far": component}, Fixed(["far"]), calls=calls) as engine:
+    async with opened_engine({"far": component}, Fixed(["far"]), calls=quick()) as engine:
         yield engine
 
 

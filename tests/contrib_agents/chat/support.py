@@ -19,9 +19,9 @@ from orchestrion import (
     Problem,
     Request,
     Task,
-    Trajectory,
     Turn,
     Usage,
+    replace,
 )
 from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion.testing import Fixed, ListTask, engine_for
@@ -43,8 +43,8 @@ class Lines(Model):
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         self.requests.append(request)
-        said = self.answers[min(len(self.requests), len(self.answers)) - 1]
-        parts: Mapping[str, JSON] = {"text": said} if isinstance(said, str) else said
+        answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
+        parts: Mapping[str, JSON] = {"text": answer} if isinstance(answer, str) else answer
 
         async def do() -> Answer:
             return Answer({"text": "", "stop": "end", "model": "lines-1", **parts}, self.usage)
@@ -53,10 +53,7 @@ class Lines(Model):
         return await calls.run(name, do, self.usage)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        if self.most is None:
-            return None
-        most = self.most
-        return Usage(most.calls, tokens, most.output_tokens, most.usd)
+        return self.most and replace(self.most, input_tokens=tokens)
 
 
 def use(name: str, arguments: str = "{}", id: str = "c1", **more: JSON) -> dict[str, JSON]:
@@ -98,10 +95,3 @@ class Notebook:
 
     def put_many(self, rows: list[Recorded]) -> None:
         self.rows |= {row.key: row for row in rows if row.answer is not None}
-
-
-def said(*contents: tuple[str, str]) -> Trajectory:
-    """Turns of (agent, content)."""
-    from orchestrion import Output
-
-    return Trajectory([Turn(n, who, output=Output(text)) for n, (who, text) in enumerate(contents)])

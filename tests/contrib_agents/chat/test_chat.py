@@ -54,9 +54,12 @@ def test_instructions_come_in_order_preset_own_option_habits() -> None:
     assert "tools" not in request
 
 
-def test_the_models_own_sampling_is_left_alone_where_nothing_is_set() -> None:
-    model = Lines()
-    turn_of(Chat(model=model).ready())
+def test_a_plain_answer_is_the_turn_and_the_models_own_sampling_is_left_alone() -> None:
+    model = Lines(["It is 4."])
+    turn = turn_of(Chat(model=model).ready())
+    assert turn.output.content == "It is 4."
+    assert turn.output.data is None
+    assert not turn.output.final
     assert set(model.requests[0]) == {"messages"}
 
 
@@ -100,21 +103,7 @@ def test_each_request_has_a_key_of_its_own_and_equal_episodes_have_equal_ones() 
     assert len({*first}) == 2
 
 
-def test_a_turn_is_booked_with_all_its_calls_and_says_which_model_answered() -> None:
-    model = Lines(["no JSON", '{"answer": "4", "done": true}'])
-    turn = turn_of(Chat(model=model, output=VERDICT).ready())
-    assert (turn.usage.calls, turn.usage.tokens) == (2, 30)
-    assert turn.output.metadata["model"] == "lines-1"
-
-
 # ---------------------------------------------------------------- what it says
-
-
-def test_a_plain_answer_is_the_turn() -> None:
-    turn = turn_of(Chat(model=Lines(["It is 4."])).ready())
-    assert turn.output.content == "It is 4."
-    assert turn.output.data is None
-    assert not turn.output.final
 
 
 def test_an_output_is_data_its_content_field_is_what_others_read_and_final_ends() -> None:
@@ -128,7 +117,7 @@ def test_an_output_is_data_its_content_field_is_what_others_read_and_final_ends(
     assert model.requests[0]["schema"] == VERDICT
 
 
-def test_an_answer_that_does_not_fit_is_mended_once_and_told_what_is_wrong() -> None:
+def test_an_answer_that_does_not_fit_is_repaired_once_and_both_requests_are_booked() -> None:
     model = Lines(['{"answer": 4, "extra": 1}', '```json\n{"answer": "4", "done": false}\n```'])
     turn = turn_of(Chat(model=model, output=VERDICT).ready())
     assert turn.output.data == {"answer": "4", "done": False}
@@ -141,6 +130,8 @@ def test_an_answer_that_does_not_fit_is_mended_once_and_told_what_is_wrong() -> 
     ):
         assert wrong in repair["content"]
     assert "$.answer" in turn.output.metadata["repaired"]
+    assert (turn.usage.calls, turn.usage.tokens) == (2, 30)
+    assert turn.output.metadata["model"] == "lines-1"
 
 
 @pytest.mark.parametrize("text", ["", "4", "[1]", "NaN", "{" * 5000, '{"a": 1} {"a": 2}', "null"])

@@ -265,8 +265,7 @@ def test_a_tool_that_may_write_needs_consent(url: str, tmp_path: Path) -> None:
 
 def test_a_replay_repeats_a_run_without_the_server(tmp_path: Path) -> None:
     notebook, file = Notebook(), tmp_path / "out"
-    command = [sys.executable, SERVER, "stdio"]
-    settings = MCP(command=command, allow=["add"], allow_writes=["write"])
+    settings = MCP(command=COMMAND, allow=["add"], allow_writes=["write"])
     answers = [
         use("add", '{"a": 2, "b": 2}'),
         use("write", f'{{"file": "{file}", "text": "4"}}'),

@@ -17,7 +17,7 @@ from orchestrion_chat.people import Person, Question, answered_by
 from orchestrion_chat.person import PersonAgent
 from orchestrion_chat.sees import Sees
 
-from orchestrion import JSON, Key, OpenContext, OrchestrionError, Problem, Turn
+from orchestrion import JSON, Key, OpenContext, OrchestrionError, Problem
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion.config import load
@@ -162,13 +162,8 @@ def test_a_function_that_cannot_be_loaded_is_an_error_before_the_first_turn() ->
     chat = Chat(
         model=Lines(), tools=[Functions(given=[send])], approve={"send": "no_such_module:rule"}
     )
-
-    async def main() -> None:
-        async with chat.open(OpenContext("agents.a", Key(1))):
-            pass
-
     with pytest.raises(OrchestrionError, match=r"approve\.send: .*no_such_module"):
-        asyncio.run(main())
+        opened(chat)
 
 
 # ---------------------------------------------------------------- a person's turns
@@ -233,39 +228,33 @@ def test_training_with_a_person_is_refused_before_anything_is_asked(tmp_path: Pa
         train(load(tmp_path / "team.yaml"), tmp_path / "run")
 
 
-def opened(agent: PersonAgent, problem: str, turns: int) -> list[Turn]:
+def opened(agent: Any, **context: Any) -> Any:
+    """Return the agent, open."""
+
     async def main() -> Any:
-        async with agent.open(OpenContext("agents.boss", Key(1), trains=True)) as runtime:
+        async with agent.open(OpenContext("agents.boss", Key(1), **context)) as runtime:
             return runtime
 
-    runtime = asyncio.run(main())
-    return list(played({"boss": runtime}, ["boss"] * turns, problem=Problem(problem)).turns)
+    return asyncio.run(main())
 
 
 def test_recorded_answers_are_taken_in_order_and_one_too_few_fails_the_turn() -> None:
-    agent = PersonAgent(answers={"p": ["first", "second"], "*": ["any"]})
-    turns = opened(agent, "p", 3)
+    agent = opened(PersonAgent(answers={"p": ["first", "second"], "*": ["any"]}), trains=True)
+    turns = played({"boss": agent}, ["boss"] * 3, problem=Problem("p")).turns
     assert [turn.output.content for turn in turns[:2]] == ["first", "second"]
     assert "no recorded answer 3" in turns[2].error
-    assert opened(agent, "q", 1)[0].output.content == "any"
+    [other] = played({"boss": agent}, ["boss"], problem=Problem("q")).turns
+    assert other.output.content == "any"
 
 
 def test_a_front_end_sees_the_turns_of_others_and_a_turn_nobody_writes_fails() -> None:
     clerk = Clerk("my turn", None)
-    team = {"solver": Chat(model=Lines(["I think 4."])).ready(), "boss": _boss()}
+    team = {"solver": Chat(model=Lines(["I think 4."])).ready(), "boss": opened(PersonAgent())}
     with answered_by(clerk):
         turns = played(team, ["solver", "boss", "boss"]).turns
     assert "I think 4." in clerk.questions[0].text
     assert turns[1].output.content == "my turn"
     assert "nobody" in turns[2].error
-
-
-def _boss() -> Any:
-    async def main() -> Any:
-        async with PersonAgent().open(OpenContext("agents.boss", Key(1))) as runtime:
-            return runtime
-
-    return asyncio.run(main())
 
 
 def test_a_person_is_shown_no_images() -> None:

@@ -159,22 +159,17 @@ def test_a_ceiling_covers_an_answer_and_its_repair() -> None:
     assert Router(model=Lines()).ready().ceiling(1000) is None
 
 
-def test_told_in_words_the_form_is_in_the_instructions() -> None:
-    model = Lines([go("stop")])
-    directed(model, structured="prompt")
-    assert "schema" not in model.requests[0]
-    assert '"enum":["writer:plain","stop"]' in model.requests[0]["messages"][0]["content"]
-
-
 class Plain(Lines):
     """Cannot be held to a schema and calls no tools, as weights on this machine cannot."""
 
     unsupported = frozenset({"schema", "tools"})
 
 
-def test_a_model_that_cannot_be_held_to_a_form_is_told_it_in_words() -> None:
-    model = Plain([go("stop")])
-    directed(model)
+@pytest.mark.parametrize(
+    ("model", "structured"), [(Lines([go("stop")]), "prompt"), (Plain([go("stop")]), "auto")]
+)
+def test_told_in_words_the_form_is_in_the_instructions(model: Lines, structured: str) -> None:
+    directed(model, structured=structured)
     assert "schema" not in model.requests[0]
     assert '"enum":["writer:plain","stop"]' in model.requests[0]["messages"][0]["content"]
 

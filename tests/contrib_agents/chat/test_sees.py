@@ -76,7 +76,6 @@ def test_what_does_not_fit_fails_the_turn_by_default() -> None:
 def test_the_oldest_turns_go_first_and_it_is_said() -> None:
     shown = Sees(tokens=40, overflow="drop-oldest").show(TALK)
     assert numbers(shown) == [3]
-    assert shown.left_out == (0, 1, 2)
     assert shown.notes == {"left_out": [0, 1, 2]}
     assert "(3 earlier turns are left out for lack of room.)" in shown.text
     assert Sees(tokens=500, overflow="drop-oldest").show(TALK).notes == {}
@@ -111,7 +110,7 @@ def test_what_is_shown_keeps_its_limit_and_drops_only_from_the_beginning(
         assert tokens_of(Sees().show(view(*least, now=now)).text) + 3 > tokens
         return
     kept = numbers(shown)
-    assert [*shown.left_out, *kept] == list(range(len(contents)))
+    assert [*shown.notes.get("left_out", []), *kept] == list(range(len(contents)))
     # Each part is rounded up for itself, and parted by two line ends; the note comes on top.
     assert tokens_of(shown.text) <= tokens + len(kept) + 2 + 20
     assert everything.text.endswith(shown.text.rpartition("lack of room.)")[2].lstrip()) or kept

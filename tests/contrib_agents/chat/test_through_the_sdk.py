@@ -168,13 +168,12 @@ def test_a_run_with_tools_is_replayed_without_model_and_server(tmp_path: Path) -
     lines = [{"tool": "write", "arguments": note}, {"text": "noted"}]
     command = [sys.executable, str(Path(__file__).with_name("mcp_server.py")), "stdio"]
     server = {"use": "mcp", "command": command, "allow_writes": ["write"]}
-    solver = {"use": "chat", "model": "main", "tools": ["sums", "server"]}
     config = {
         "task": {"use": "steps", "train": 2, "validation": 2, "test": 2},
         "speakers": {"script": {"use": "scripted", "lines": lines}},
         "models": {"main": {"use": "offline", "speaker": "script"}},
-        "tools": {"server": server, "sums": {"use": "calculator"}},
-        "agents": {"solver": solver},
+        "tools": {"server": server},
+        "agents": {"solver": {"use": "chat", "model": "main", "tools": ["server"]}},
         "policy": {"use": "sequence", "steps": ["solver"]},
         "reward": {"use": "exact-outcome"},
         "trainer": {"use": "best-sequence"},

@@ -27,7 +27,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 from pydantic import BaseModel
 from pydantic_ai import Agent as PydanticAgent
@@ -91,21 +91,20 @@ class _Chat(BaseChatModel):  # type: ignore[misc]  # its types are not read
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def langgraph(do: Do, told: bool = True, **compile: Any) -> Any:
-    """Return a graph whose only node asks a model."""
+def langgraph(do: Do, *then: Any, told: bool = True, **compile: Any) -> Any:
+    """Return a graph whose first node asks a model."""
     model = _Chat(do=do, told=told)
 
     async def ask(state: MessagesState) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"])]}
 
-    return _graph(ask, **compile)
+    return _graph(ask, *then, **compile)
 
 
-def _graph(node: Any, state: Any = MessagesState, **compile: Any) -> Any:
+def _graph(*nodes: Any, state: Any = MessagesState, **compile: Any) -> Any:
     builder = StateGraph(state)
-    builder.add_node("node", node)
-    builder.add_edge(START, "node")
-    builder.add_edge("node", END)
+    builder.add_sequence(nodes)
+    builder.add_edge(START, nodes[0].__name__)
     return builder.compile(**compile)
 
 
@@ -190,7 +189,7 @@ def _structured(state: _Structured) -> dict[str, Any]:
 
 
 LIMA = '{"city": "Lima", "people": 10}'
-langgraph_structured = _graph(_structured, _Structured)
+langgraph_structured = _graph(_structured, state=_Structured)
 pydantic_ai_structured = PydanticAgent(
     TestModel(custom_output_args={"city": "Lima", "people": 10}),
     output_type=Answer,
@@ -291,7 +290,7 @@ async def _label(state: Ticket) -> dict[str, str]:
     return {"label": state["question"].split()[0]}
 
 
-langgraph_ticket = _graph(_label, Ticket)
+langgraph_ticket = _graph(_label, state=Ticket)
 
 
 def ticket_of(view: View) -> Mapping[str, Any]:
@@ -393,21 +392,7 @@ async def _then_breaks(state: MessagesState) -> None:
     _breaks("")
 
 
-def _langgraph_breaks_later() -> Any:
-    model = _Chat(do=_last)
-
-    async def ask(state: MessagesState) -> dict[str, Any]:
-        return {"messages": [await model.ainvoke(state["messages"])]}
-
-    builder = StateGraph(MessagesState)
-    builder.add_node("ask", ask)
-    builder.add_node("break", _then_breaks)
-    builder.add_edge(START, "ask")
-    builder.add_edge("ask", "break")
-    return builder.compile()
-
-
-langgraph_breaks_later = _langgraph_breaks_later()
+langgraph_breaks_later = langgraph(_last, _then_breaks)
 pydantic_ai_breaks_later = PydanticAgent(TestModel())
 
 

@@ -57,12 +57,9 @@ class Draws(Agent):
 
     @property
     def options(self) -> Sequence[str]:
-        """Return the options."""
         return self.choose
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return all of it; the call counts."""
-
         async def do() -> Answer:
             return Answer("ok", Usage(1, 30, 7, 0.25))
 
@@ -88,7 +85,6 @@ class Adds(Agent):
     """Answers "What is N plus N?"."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the sum."""
         words = view.problem.text.rstrip("?").split()
         return Output(str(int(words[2]) + int(words[4])))
 
@@ -98,7 +94,6 @@ class Odd(Agent):
     """Says what is no text."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return half a surrogate pair."""
         return Output("\ud800")
 
 
@@ -107,8 +102,6 @@ class Fails(Agent):
     """Raises an error, after a call that costs."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Raise."""
-
         async def do() -> Answer:
             return Answer("ok", Usage(1, 3, 4, 0.5))
 
@@ -121,7 +114,6 @@ class Waits(Agent):
     """Answers when the gate of this process is open."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the problem's text."""
         gate = GATES[-1]
         gate.came.set()
         try:
@@ -139,7 +131,6 @@ class Piped(Agent):
     folder: Path
 
     def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Wait in a thread."""
         with open(self.folder / "came", "w") as came:
             came.write(self.folder.name)
         with open(self.folder / "go") as go:

@@ -25,11 +25,11 @@ class Clock:
 
 
 def balancer(names: str, clock: Clock) -> Balancer[str]:
-    return Balancer([(name, name) for name in names], 1000, clock=clock)
+    return Balancer({name: name for name in names}, 1000, clock=clock)
 
 
 def ask(who: Balancer[str], failures: dict[str, CallError], asked: list[str]) -> Answer:
-    async def one(at: str) -> Answer:
+    async def one(name: str, at: str) -> Answer:
         asked.append(at)
         if at in failures:
             raise failures[at]
@@ -44,7 +44,7 @@ def test_calls_go_to_the_address_with_the_fewest_in_flight() -> None:
         active, most = Counter[str](), list[int]()
         who = balancer("abc", Clock())
 
-        async def one(at: str) -> Answer:
+        async def one(name: str, at: str) -> Answer:
             active[at] += 1
             if sum(active.values()) == 30:
                 all_came.set()
@@ -144,13 +144,13 @@ def test_rests_are_bounded() -> None:
 def test_an_address_that_failed_is_asked_for_its_health_first() -> None:
     healthy, asked = set[str](), list[str]()
 
-    async def check(at: str) -> None:
+    async def check(name: str, at: str) -> None:
         asked.append(f"health of {at}")
         if at not in healthy:
             raise CallError("not healthy", "overload")
 
     clock = Clock()
-    who = Balancer([(name, name) for name in "ab"], 1000, check, clock)
+    who = Balancer({"a": "a", "b": "b"}, 1000, check, clock)
     ask(who, {"a": CallError("down")}, asked)
     clock.now = 10.0
     ask(who, {}, asked)
@@ -162,9 +162,9 @@ def test_an_address_that_failed_is_asked_for_its_health_first() -> None:
 
 def test_no_answer_in_time_books_the_reservation_and_rests_the_address() -> None:
     async def main() -> CallError:
-        who = Balancer([("a", "a")], 0.01)
+        who = Balancer({"a": "a"}, 0.01)
 
-        async def never(at: str) -> Answer:
+        async def never(name: str, at: str) -> Answer:
             await asyncio.Event().wait()
             raise AssertionError
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_remote import Settings, agent_pb2
-from orchestrion_remote.body import asked, request_of
+from orchestrion_remote.body import request_of, view_and_key
 from orchestrion_remote.http import Http
 from orchestrion_remote.rpc import Grpc, Tls
 from orchestrion_remote.rpc_wire import message_of, request_from
@@ -103,7 +103,7 @@ def test_a_view_and_its_key_arrive_as_they_were(view: View, digest: bytes) -> No
     message = message_of(request, "far")
     again = request_from(agent_pb2.ActRequest.FromString(message.SerializeToString()))
     for body in (request, again):
-        there, key = asked(body)
+        there, key = view_and_key(body)
         assert key == Key(digest)
         assert there.turns == tuple(Turn(t.index, t.agent, t.option, t.output) for t in view.turns)
         assert there.problem == view.problem.public()
@@ -128,11 +128,16 @@ def test_the_generated_messages_are_those_of_the_published_file() -> None:
 # ---------------------------------------------------------------- the same turns as here
 
 
-def far(server: Any, format: str, **more: Any) -> Http | Grpc:
+def far(format: str, *places: Any, **more: Any) -> Http | Grpc:
+    """Return the component that asks for the agent at servers, or at addresses."""
+    addresses = [
+        place if isinstance(place, str) else f"127.0.0.1:{getattr(place, f'{format}_port')}"
+        for place in places
+    ]
     if format == "http":
-        url = f"http://127.0.0.1:{server.http_port}/agents/far"
-        return Http(urls=[url], health="/health", **more)
-    return Grpc(addresses=[f"127.0.0.1:{server.grpc_port}"], agent="far", **more)
+        urls = [f"http://{address}/agents/far" for address in addresses]
+        return Http(urls=urls, health="/health" if len(urls) == 1 else None, **more)
+    return Grpc(addresses=addresses, agent="far", **more)
 
 
 both = pytest.mark.parametrize("format", ["http", "grpc"])
@@ -152,10 +157,10 @@ async def test_an_agent_elsewhere_gives_the_turns_that_it_gives_here(tmp_path: P
     async with served(tmp_path, {"far": "Draws"}) as server:
         seen = list[tuple[str, str]]()
         results = [
-            await turns({name: far(server, "http") for name in here}),
-            await turns({name: far(server, "grpc") for name in here}),
+            await turns({name: far("http", server) for name in here}),
+            await turns({name: far("grpc", server) for name in here}),
             await turns(
-                {name: far(server, "grpc") for name in here},
+                {name: far("grpc", server) for name in here},
                 lambda who, text: seen.append((who, text)),
             ),
         ]
@@ -170,29 +175,26 @@ async def test_an_agent_elsewhere_gives_the_turns_that_it_gives_here(tmp_path: P
 
 
 @both
+@pytest.mark.parametrize(
+    ("agent", "reason", "usage"),
+    [
+        ("Fails", "there is no draft yet", Usage(1, 3, 4, 0.5)),  # what it took all the same
+        ("Odd", "its output cannot be sent", Usage(1)),
+    ],
+)
 @sync
-async def test_an_agent_that_fails_there_fails_its_turn_once(tmp_path: Path, format: str) -> None:
+async def test_an_agent_that_fails_there_fails_its_turn_once(
+    tmp_path: Path, format: str, agent: str, reason: str, usage: Usage
+) -> None:
     async with (
-        served(tmp_path, {"far": "Fails"}) as server,
-        team({"far": far(server, format)}) as engine,
+        served(tmp_path, {"far": agent}) as server,
+        team({"far": far(format, server)}) as engine,
     ):
         [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
         assert turn.status == "failed"
-        assert "there is no draft yet" in turn.error
-        assert turn.usage == Usage(1, 3, 4, 0.5)  # what it took all the same
+        assert reason in turn.error
         assert engine.calls.retried == 0
-
-
-@both
-@sync
-async def test_an_output_that_cannot_be_sent_is_a_failed_turn(tmp_path: Path, format: str) -> None:
-    async with (
-        served(tmp_path, {"far": "Odd"}) as server,
-        team({"far": far(server, format)}) as engine,
-    ):
-        [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
-        assert "its output cannot be sent" in turn.error
-        assert engine.calls.retried == 0
+        assert turn.usage == usage
 
 
 @both
@@ -201,7 +203,7 @@ async def test_options_are_chosen_here_and_checked_there(tmp_path: Path, format:
     agent = {"use": "tests.contrib_agents.remote.support:Draws", "choose": ["x", "y"]}
     async with served(tmp_path, {"far": agent}, policy={"use": "random"}) as server:
         for option, status in (("x", "completed"), ("z", "failed")):
-            component = far(server, format, options=["x", "z"])
+            component = far(format, server, options=["x", "z"])
             async with team({"far": component}) as engine:
                 engine.team.policy.steps[:] = [[Activation("far", option)]]
                 [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
@@ -214,28 +216,21 @@ async def test_options_are_chosen_here_and_checked_there(tmp_path: Path, format:
 @both
 @sync
 async def test_addresses_where_nobody_listens_cost_no_attempt(tmp_path: Path, format: str) -> None:
-    async with served(tmp_path, {"far": "Draws"}) as server:
-        component: Any
-        if format == "http":
-            good = f"http://127.0.0.1:{server.http_port}/agents/far"
-            component = Http(urls=[f"http://{NOWHERE}/agents/far", good])
-        else:
-            good = f"127.0.0.1:{server.grpc_port}"
-            component = Grpc(addresses=[NOWHERE, good], agent="far")
-        async with team({"far": component}) as engine:
-            [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
-            assert turn.status == "completed"
-            assert engine.calls.retried == 0
+    async with (
+        served(tmp_path, {"far": "Draws"}) as server,
+        team({"far": far(format, NOWHERE, server)}) as engine,
+    ):
+        [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+        assert turn.status == "completed"
+        assert engine.calls.retried == 0
 
 
-def test_no_healthy_address_is_said_before_the_run() -> None:
-    async def main(component: Any) -> None:
+@sync
+async def test_no_healthy_address_is_said_before_the_run() -> None:
+    for component in (far("grpc", NOWHERE), far("http", NOWHERE)):
         with pytest.raises(UsageError, match=r"agents\.far: no address is healthy: .*127\.0\.0\.1"):
             async with team({"far": component}):
                 pass
-
-    asyncio.run(main(Grpc(addresses=[NOWHERE])))
-    asyncio.run(main(Http(urls=[f"http://{NOWHERE}/agents/far"], health="/health")))
 
 
 @both
@@ -243,21 +238,14 @@ def test_no_healthy_address_is_said_before_the_run() -> None:
 async def test_a_busy_server_sends_callers_elsewhere(tmp_path: Path, format: str) -> None:
     async with (
         served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=0)) as busy,
-        team({"far": far(busy, format)}) as engine,
+        team({"far": far(format, busy)}) as engine,
     ):
         first = asyncio.create_task(engine.run("e", PROBLEM, Key(5)))
         gate = GATES[-1]
         await asyncio.wait_for(gate.came.wait(), WAIT)
         async with served(tmp_path, {"far": "Draws"}) as free:
             GATES.append(gate)
-            component: Any
-            if format == "http":
-                ports = (busy.http_port, free.http_port)
-                component = Http(urls=[f"http://127.0.0.1:{p}/agents/far" for p in ports])
-            else:
-                ports = (busy.grpc_port, free.grpc_port)
-                component = Grpc(addresses=[f"127.0.0.1:{p}" for p in ports], agent="far")
-            async with team({"far": component}) as other:
+            async with team({"far": far(format, busy, free)}) as other:
                 [turn] = (await other.run("e", PROBLEM, Key(5))).turns
                 assert turn.output.data["agent"] == "far"
                 assert other.calls.retried == 0
@@ -271,7 +259,7 @@ async def test_a_busy_server_sends_callers_elsewhere(tmp_path: Path, format: str
 async def test_who_is_cancelled_here_is_cancelled_there(tmp_path: Path, format: str) -> None:
     async with (
         served(tmp_path, {"far": "Waits"}) as server,
-        team({"far": far(server, format)}) as engine,
+        team({"far": far(format, server)}) as engine,
     ):
         for viewer in (None, lambda who, text: None):
             gate = GATES[-1]
@@ -294,7 +282,7 @@ async def test_a_wrong_key_pauses_the_run(
     async with served(tmp_path, {"far": "Draws"}, Settings(key="right-key-of-this")) as server:
         for key, right in (("wrong-key-of-this", False), ("right-key-of-this", True)):
             monkeypatch.setenv("FAR_KEY", key)
-            async with team({"far": far(server, format, key_env="FAR_KEY")}) as engine:
+            async with team({"far": far(format, server, key_env="FAR_KEY")}) as engine:
                 if right:
                     assert (await engine.run("e", PROBLEM, Key(5))).answer
                 else:
@@ -307,7 +295,7 @@ async def test_a_wrong_key_pauses_the_run(
 async def test_a_used_up_budget_there_pauses_the_run_here(tmp_path: Path, format: str) -> None:
     async with (
         served(tmp_path, {"far": "Draws"}, budget={"calls": 1}) as server,
-        team({"far": far(server, format)}) as engine,
+        team({"far": far(format, server)}) as engine,
     ):
         assert (await engine.run("e", PROBLEM, Key(5))).answer
         with pytest.raises(BudgetError, match="budget"):
@@ -320,7 +308,7 @@ async def test_prices_and_bounds_hold_in_the_budget_here(tmp_path: Path) -> None
     async with served(tmp_path, {"far": "Draws"}) as server:
         for most, refused in ((None, True), (Most(usd=0.6), False), (Most(usd=2), True)):
             calls = CallPath(Budget(Caps(usd=1.0)))
-            async with team({"far": far(server, "grpc", most=most)}, calls=calls) as engine:
+            async with team({"far": far("grpc", server, most=most)}, calls=calls) as engine:
                 if refused:
                     with pytest.raises(BudgetError):
                         await engine.run("e", PROBLEM, Key(5))
@@ -359,13 +347,11 @@ async def test_both_sides_prove_who_they_are(tmp_path: Path, certificates: Path)
     settings = Settings(cert=pem("server.pem"), cert_key=pem("server.key"), client_ca=pem("ca.pem"))
     own = partial(Tls, cert=pem("client.pem"), key=pem("client.key"))
     async with served(tmp_path, {"far": "Draws"}, settings) as server:
-        address = f"127.0.0.1:{server.grpc_port}"
-        good = Grpc(addresses=[address], agent="far", tls=own(pem("ca.pem")))
-        async with team({"far": good}) as engine:
+        async with team({"far": far("grpc", server, tls=own(pem("ca.pem")))}) as engine:
             assert (await engine.run("e", PROBLEM, Key(5))).answer
         for tls in (own(pem("other.pem")), Tls(pem("ca.pem")), None):
             with pytest.raises(UsageError, match="no address is healthy"):
-                async with team({"far": Grpc(addresses=[address], agent="far", tls=tls)}):
+                async with team({"far": far("grpc", server, tls=tls)}):
                     pass
         trust = ssl.create_default_context(cafile=pem("ca.pem"))
         trust.load_cert_chain(pem("client.pem"), pem("client.key"))
@@ -381,8 +367,8 @@ async def test_both_sides_prove_who_they_are(tmp_path: Path, certificates: Path)
 # ---------------------------------------------------------------- other people's endpoints
 
 
-async def asked_over_http(component: Http, **settings: Any) -> tuple[Turn, Any]:
-    async with team({"far": component}, **settings) as engine:
+async def turn_over_http(component: Http) -> tuple[Turn, Any]:
+    async with team({"far": component}) as engine:
         episode = await engine.run("e", PROBLEM, Key(5))
         return episode.turns[0], engine
 
@@ -406,7 +392,7 @@ def test_a_chat_endpoint_is_asked_in_its_own_words(monkeypatch: pytest.MonkeyPat
             headers={"x-team": "a"},
             price=Price(call=0.5, input=100, output=1000),
         )
-        turn, engine = asyncio.run(asked_over_http(component))
+        turn, engine = asyncio.run(turn_over_http(component))
     assert turn.output.content == "2"
     assert turn.usage == Usage(1, 1000, 100, 0.7, 0.7)
     assert engine.calls.retried == 1
@@ -429,7 +415,7 @@ def test_any_json_with_a_text_somewhere_is_an_answer() -> None:
     body = {"result": [{"text": "2"}], "error": None, "usage": {"input_tokens": 5, "usd": 0.125}}
     with ModelService(reply(200, body)) as service:
         component = Http(urls=[service.url], answer="result.0.text")
-        turn, _ = asyncio.run(asked_over_http(component))
+        turn, _ = asyncio.run(turn_over_http(component))
     assert turn.output.content == "2"
     assert turn.usage == Usage(1, 5, 0, 0.125, 0.125)
     assert service.seen[0].data["problem"] == {
@@ -457,7 +443,7 @@ def test_faults_are_tried_again_as_often_as_it_helps(
 ) -> None:
     with ModelService(*answers) as service:
         component = Http(urls=[service.url], price=Price(call=1))
-        turn, engine = asyncio.run(asked_over_http(component))
+        turn, engine = asyncio.run(turn_over_http(component))
     assert len(service.seen) == attempts
     assert (turn.status == "completed") == (turn.output.content == "2")
     # An attempt whose answer was lost may have cost its price.
@@ -498,7 +484,7 @@ async def test_more_turns_than_the_server_does_at_once_wait_and_leave_when_it_st
     once = CallPath(retry=RetrySettings(attempts=1))
     async with (
         served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=2)) as server,
-        team({"far": far(server, format)}, calls=once) as engine,
+        team({"far": far(format, server)}, calls=once) as engine,
     ):
         gate = GATES[-1]
         works = []

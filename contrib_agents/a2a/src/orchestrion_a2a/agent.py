@@ -84,21 +84,20 @@ class A2A:
             yield _Opened(self, name, client.attempts)
 
 
+@frozen(eq=False)
 class _Opened(Agent):
-    """The agent, open; without `attempts` it asks nobody, as in a replay."""
+    """The agent, open; without `attempts` it asks nobody, as in a replay.
 
-    def __init__(
-        self,
-        settings: A2A,
-        name: str,
-        attempts: Callable[[Mapping[str, JSON], str, Usage], Attempt] | None,
-    ) -> None:
-        self.role = settings.role
-        self._settings, self._name, self._attempts = settings, name, attempts
+    It has no ceiling: an agent may say any amount.
+    """
 
-    def ceiling(self, tokens: int) -> Usage | None:
-        """Return None: an agent may say any amount."""
-        return None
+    settings: A2A
+    name: str
+    attempts: Callable[[Mapping[str, JSON], str, Usage], Attempt] | None
+
+    @property
+    def role(self) -> str:
+        return self.settings.role
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Ask the agent for its turn.
@@ -107,22 +106,22 @@ class _Opened(Agent):
             RuntimeError: the task did not complete.
             CallError: the agent was not reached, or refused.
         """
-        settings = self._settings
+        settings = self.settings
         content: dict[str, JSON] = {"text": _text(view)}
         if settings.data and view.problem.data is not None:
             content["data"] = view.problem.data
         price = math.nan if settings.price is None else settings.price
         usage = Usage(1, usd=price, cost=settings.price or 0.0)
         # One for all attempts at this call: a task that was begun is looked up, not begun again.
-        attempt = None if self._attempts is None else self._attempts(content, key.hex(), usage)
+        attempt = None if self.attempts is None else self.attempts(content, key.hex(), usage)
 
         async def do() -> Answer:
             if attempt is None:
-                raise CallError(f"{self._name}: opened without a connection", "permanent")
+                raise CallError(f"{self.name}: opened without a connection", "permanent")
             return await attempt(calls.show)
 
         request = Request(
-            self._name,
+            self.name,
             content,
             sample=key.hex(),
             limits=CallLimits(settings.concurrency),

@@ -69,19 +69,15 @@ class Client:
         task = _Task()
 
         async def attempt(show: Callable[[str], None]) -> Answer:
-            failure: CallError | None = None
+            settings = self._settings
             try:
-                async with asyncio.timeout(self._settings.timeout):
+                async with asyncio.timeout(settings.timeout):
                     await self._ask(message, task, show)
             except TimeoutError:
-                seconds = self._settings.timeout
-                failure = CallError(
-                    f"{self._settings.url}: no end within {seconds:g} s", spent=usage
-                )
+                text = f"{settings.url}: no end within {settings.timeout:g} s"
+                raise CallError(text, spent=usage) from None
             except (A2AError, httpx.HTTPError, ValueError) as error:
-                failure = self._fault(error, usage)
-            if failure is not None:
-                raise failure
+                raise self._fault(error, usage) from None
             return Answer(task.result(), usage)
 
         return attempt
@@ -210,16 +206,16 @@ class _Task:
         self.id = ""
         self.state: Any = pb.TaskState.TASK_STATE_UNSPECIFIED
         self.ended = False
-        self._said: list[pb.Part] = []  # in a message, or with the latest state
+        self._message: list[pb.Part] = []  # in a message, or with the latest state
         self._artifacts: dict[str, list[pb.Part]] = {}
 
     def add(self, event: pb.StreamResponse) -> list[str]:
         """Take in an event; return the new texts in it."""
         kind = event.WhichOneof("payload")
         if kind == "message":
-            self._said, self.ended = list(event.message.parts), True
+            self._message, self.ended = list(event.message.parts), True
             self.state = pb.TaskState.TASK_STATE_COMPLETED
-            return _texts(self._said)
+            return _texts(self._message)
         if kind == "task":
             self.take(event.task)
             return []
@@ -244,25 +240,21 @@ class _Task:
 
     def _status(self, status: pb.TaskStatus) -> None:
         self.state, self.ended = status.state, status.state not in _RUNNING
-        self._said = list(status.message.parts)
+        self._message = list(status.message.parts)
 
     def result(self) -> dict[str, JSON]:
         """Return the content and the data, or why there is none, as the call's record."""
-        message = "\n".join(_texts(self._said))
+        message = "\n".join(_texts(self._message))
         if self.state != pb.TaskState.TASK_STATE_COMPLETED:
             word = pb.TaskState.Name(self.state).removeprefix("TASK_STATE_").lower()
-            why = f"the task ended as {word.replace('_', ' ')}" + (
-                f": {message}" if message else ""
-            )
-            return {"content": "", "data": None, "error": why}
-        parts = [part for artifact in self._artifacts.values() for part in artifact] or self._said
-        data = [MessageToDict(part.data) for part in parts if part.HasField("data")]
-        content = "\n".join(_texts(parts))
-        return {
-            "content": content,
-            "data": data[0] if len(data) == 1 else data or None,
-            "error": "",
-        }
+            error = f"the task ended as {word.replace('_', ' ')}"
+            error += f": {message}" if message else ""
+            return {"content": "", "data": None, "error": error}
+        artifacts = [part for artifact in self._artifacts.values() for part in artifact]
+        parts = artifacts or self._message
+        objects = [MessageToDict(part.data) for part in parts if part.HasField("data")]
+        data = objects[0] if len(objects) == 1 else objects or None
+        return {"content": "\n".join(_texts(parts)), "data": data, "error": ""}
 
 
 def _texts(parts: list[pb.Part]) -> list[str]:

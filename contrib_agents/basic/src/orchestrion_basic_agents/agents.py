@@ -61,7 +61,6 @@ class Echo(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Say it again."""
         text = last_text(view)
         script = read_script(text)
         delay = float(script.get("delay", self.delay))
@@ -196,7 +195,7 @@ class Line:
 
 @frozen
 class Scripted(Agent):
-    """Says its lines in order, one a turn, as often as it acted in this episode.
+    """Says its lines in order, one in each of its turns.
 
     Args:
         lines: the prepared turns.
@@ -209,20 +208,19 @@ class Scripted(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the next line."""
         acted = sum(turn.agent == view.agent for turn in view.trajectory)
-        if not self.lines:
+        number = len(self.lines)
+        if not number:
             raise RuntimeError("the script is empty")
-        if acted >= len(self.lines) and self.then == "fail":
-            raise RuntimeError(f"the script has {len(self.lines)} lines and all are said")
-        last = len(self.lines) - 1
-        line = self.lines[acted % len(self.lines) if self.then == "repeat" else min(acted, last)]
+        if acted >= number and self.then == "fail":
+            raise RuntimeError(f"the script has {number} lines and all are said")
+        line = self.lines[acted % number if self.then == "repeat" else min(acted, number - 1)]
         return Output(line.content, line.data, Usage(cost=line.cost), line.final)
 
 
 @frozen
 class Terminator(Agent):
-    """Ends the episode with its turn. Whether that was a success is the verifier's to say.
+    """Ends the episode with its turn; the verifier decides whether that was a success.
 
     Args:
         text: what it says.
@@ -236,5 +234,4 @@ class Terminator(Agent):
     ends = True
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the last turn."""
         return Output(self.text, usage=Usage(cost=self.cost), final=True)

@@ -27,8 +27,8 @@ class Command(Agent):
         argv: program and arguments; no shell reads them.
         seconds: time limit.
         max_bytes: of standard output.
-        environment: names of variables handed on, beside PATH, HOME and LANG. No others are,
-            so that keys stay with those who need them.
+        environment: names of variables that the program gets, beside PATH, HOME and LANG. It gets
+            no others, so that it sees no keys.
         cost: what a turn costs.
     """
 
@@ -41,7 +41,6 @@ class Command(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Run the program once."""
         import asyncio
 
         names = ("PATH", "HOME", "LANG", *self.environment)
@@ -75,19 +74,15 @@ class Command(Agent):
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        feed = asyncio.create_task(_feed(process.stdin, text))
-        reads = [
-            asyncio.create_task(self._read(stream)) for stream in (process.stdout, process.stderr)
-        ]
         try:
-            out, err = await asyncio.gather(*reads)
-            await feed
-        finally:
-            # One stream has one reader: nobody may still be reading when it is drained.
-            for task in (feed, *reads):
-                task.cancel()
-            await asyncio.gather(feed, *reads, return_exceptions=True)
-        return out, err
+            # It awaits them also when one fails: a stream that is drained has no other reader.
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_feed(process.stdin, text))
+                out = group.create_task(self._read(process.stdout))
+                err = group.create_task(self._read(process.stderr))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return out.result(), err.result()
 
     async def _read(self, stream: asyncio.StreamReader) -> bytes:
         out = bytearray()

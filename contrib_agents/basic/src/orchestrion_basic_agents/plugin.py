@@ -15,7 +15,7 @@ def orchestrion_agents() -> Iterator[Component]:
         "echo", f"{HERE}.agents:Echo", "repeats what it reads; a JSON input scripts what it does"
     )
     yield Component("terminator", f"{HERE}.agents:Terminator", "ends the episode")
-    yield Component("scripted", f"{HERE}.agents:Scripted", "says prepared lines, one a turn")
+    yield Component("scripted", f"{HERE}.agents:Scripted", "says prepared lines, one in each turn")
     yield Component(
         "function",
         f"{HERE}.agents:Function",

@@ -15,8 +15,8 @@ from orchestrion_chat.people import Question, ask
 _WORDS = ("allow", "deny", "ask")
 
 
-def check_rules(rules: Mapping[str, str]) -> None:
-    """Raise `ValueError` for a rule that is neither a word nor a path."""
+def check_rules(instance: object, attribute: object, rules: Mapping[str, str]) -> None:
+    """Validate a setting: raise `ValueError` for a rule that is neither a word nor a path."""
     for pattern, rule in rules.items():
         if rule not in _WORDS and ":" not in rule:
             raise ValueError(
@@ -50,9 +50,8 @@ class Approval:
 
         The first pattern that fits decides; without one the call is made.
         """
-        rule = next(
-            (rule for pattern, rule in self.rules.items() if fnmatchcase(tool, pattern)), "allow"
-        )
+        fitting = (rule for pattern, rule in self.rules.items() if fnmatchcase(tool, pattern))
+        rule = next(fitting, "allow")
         if ":" in rule:
             rule = await self._ruled(rule, tool, arguments, calls)
         if rule == "ask":
@@ -75,11 +74,10 @@ class Approval:
         return str(answer.data)
 
     async def _ask_person(self, tool: str, arguments: JSON, calls: Calls) -> str:
-        shown = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        shown = msgspec.json.encode(arguments).decode()
         text = f"{self.agent} wants to call {tool} with {shown}. Allow it? (yes/no, or why not)"
-        reply = await ask(
-            Question("approval", self.agent, text, tool, arguments), calls, self.terminal
-        )
+        question = Question("approval", self.agent, text, tool, arguments)
+        reply = await ask(question, calls, self.terminal)
         if reply is None:
             return "this call needs a person's approval, and nobody answered"
         if reply.lower() in ("y", "yes"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated
 
 from attrs import Factory, evolve, field, frozen
@@ -16,41 +15,24 @@ from orchestrion import (
     Calls,
     Key,
     Meta,
-    Model,
     OpenContext,
     Output,
     Usage,
     UsageError,
     View,
-    learnable,
     supports,
 )
-from orchestrion_chat.agents import Prepared, Structured, activation, in_words, sampling
+from orchestrion_chat.agents import REPAIR_BYTES, ModelAgent, Temperature, Tokens, activation
 from orchestrion_chat.approval import Approval, check_rules
 from orchestrion_chat.code import quoted
 from orchestrion_chat.forms import Form, form_of, read_code
 from orchestrion_chat.interfaces import Tool
 from orchestrion_chat.people import at_terminal
-from orchestrion_chat.presets import CodeRule, Preset, Role, preset_of
+from orchestrion_chat.presets import CodeRule, preset_of
 from orchestrion_chat.schemas import check_schema
-from orchestrion_chat.sees import LABEL_TOKENS, Sees
+from orchestrion_chat.sees import LABEL_TOKENS
 from orchestrion_chat.talk import Ending, ModelReply, Talk
-from orchestrion_chat.texts import system_text, with_parts
 from orchestrion_chat.toolbox import MOST_CALLS, Toolbox
-
-Temperature = Annotated[float, Meta(ge=0, le=2)]
-Tokens = Annotated[int, Meta(ge=1)]
-_REPAIR_BYTES = 4000
-"""The maximum length of a repair message, beside the schema."""
-
-
-def _is_schema(instance: object, attribute: object, value: Mapping[str, JSON] | None) -> None:
-    if value is not None:
-        check_schema(value)
-
-
-def _are_rules(instance: object, attribute: object, value: Mapping[str, str]) -> None:
-    check_rules(value)
 
 
 @frozen
@@ -69,7 +51,7 @@ class Variant:
 
 
 @frozen
-class Chat(Prepared):
+class Chat(ModelAgent):
     """Asks a model, in a role; the answer is its turn.
 
     The system message has the instructions of the preset, the agent and the option, and the habits,
@@ -78,15 +60,8 @@ class Chat(Prepared):
     that does not fit is treated; a failed call fails the turn.
 
     Args:
-        model: the model that is asked.
-        preset: a role of this distribution; its settings apply where none are given here.
-        preset_file: a file with a preset instead.
         role: what the agent does, in a few words, for routers; by default the preset's.
-        instructions: what the agent has to do; they follow the preset's.
-        habits: short rules, listed after the instructions.
         variants: options by name; a policy chooses one for each turn.
-        temperature: of sampling; by default the model's.
-        max_tokens: of one answer; by default the model's.
         tools: functions that the model may call; by default none.
         tool_rounds: the maximum of answers with tool calls in a turn.
         tool_choice: `auto` lets the model decide, `none` forbids calls, `required` or the name of
@@ -98,12 +73,8 @@ class Chat(Prepared):
             agent and tool and the arguments. The first pattern that fits counts; other calls are
             made. The model is told of a refusal. A person is asked at the terminal by
             `orchestrion run`; where nobody is, as in training, `ask` refuses.
-        sees: what the agent sees of the episode so far.
         output: JSON Schema of the object that the model must answer with; it becomes the turn's
             data. An answer that does not fit may be repaired once.
-        structured: pass the schema to the model as a constraint (`model`) or in words (`prompt`);
-            `auto` passes it as a constraint if the model supports that. The answer is checked in
-            any case.
         content: the text field of the output that others read; by default all of it, as JSON.
         final: the boolean field of the output that ends the episode; by default none.
         code: `leave` keeps fenced blocks; `require` demands one, whose code becomes the turn's data
@@ -113,23 +84,14 @@ class Chat(Prepared):
         on_truncated: the same for an answer that was cut at `max_tokens`.
     """
 
-    model: Model
-    preset: Role | None = None
-    preset_file: Path | None = None
     role: str = ""
-    instructions: str = learnable("")
-    habits: Sequence[str] = learnable(())
     variants: Mapping[str, Variant] = Factory(dict)
-    temperature: Temperature | None = None
-    max_tokens: Tokens | None = None
     tools: Sequence[Tool] = ()
     tool_rounds: Annotated[int, Meta(ge=1)] = 5
     tool_choice: Annotated[str, Meta(min_length=1)] = "auto"
     vendor_tools: Mapping[str, Annotated[int, Meta(ge=1)]] = Factory(dict)
-    approve: Mapping[str, str] = field(factory=dict, validator=_are_rules)
-    sees: Sees = Sees()
-    output: Mapping[str, JSON] | None = field(default=None, validator=_is_schema)
-    structured: Structured = "auto"
+    approve: Mapping[str, str] = field(factory=dict, validator=check_rules)
+    output: Mapping[str, JSON] | None = field(default=None, validator=check_schema)
     content: str = ""
     final: str = ""
     code: CodeRule | None = None
@@ -139,7 +101,6 @@ class Chat(Prepared):
     _output_class: type | None = None
 
     def ready(self) -> Agent:
-        """See `Prepared.ready`."""
         return self._chatting()
 
     def _chatting(self) -> _Chatting:
@@ -147,8 +108,15 @@ class Chat(Prepared):
         if self.output is not None and self._output_class is not None:
             raise UsageError("output and output_class are both set; remove one of them")
         schema = self.output if self.output is not None else preset.output
-        form = form_of(schema, self._output_class)
-        chatting = _Chatting(self, preset, form)
+        chatting = _Chatting(
+            self,
+            preset.instructions,
+            form_of(schema, self._output_class),
+            role=self.role or preset.role,
+            code=self.code or preset.code,
+            content=self.content or preset.content,
+            final=self.final or preset.final,
+        )
         chatting.check()
         return chatting
 
@@ -166,52 +134,44 @@ class Chat(Prepared):
 @frozen
 class _Chatting(Agent):
     settings: Chat
-    preset: Preset
+    preset_instructions: str
     form: Form | None
+    role: str
+    code: CodeRule
+    content: str
+    final: str
     terminal: bool = False
 
     @property
     def options(self) -> Sequence[str]:
         return tuple(self.settings.variants)
 
-    @property
-    def role(self) -> str:
-        return self.settings.role or self.preset.role
-
-    @property
-    def code(self) -> CodeRule:
-        return self.settings.code or self.preset.code
-
-    @property
-    def content(self) -> str:
-        return self.settings.content or self.preset.content
-
-    @property
-    def final(self) -> str:
-        return self.settings.final or self.preset.final
-
     def check(self) -> None:
         """Check the settings; raise `UsageError` if they contradict each other."""
-        form, model = self.form, self.settings.model
-        in_words(self.settings.structured, model)
-        if self.settings.tools and not supports(model, "tools"):
+        settings, form, model = self.settings, self.form, self.settings.model
+        settings.in_words()
+        if settings.tools and not supports(model, "tools"):
             raise UsageError("tools: this model cannot call tools; remove them")
-        own: Sequence[str] = getattr(model, "vendor_tools", ())
-        for name in self.settings.vendor_tools:
-            if name not in own:
-                known = f"it has {', '.join(own)}" if own else "it has none"
-                raise UsageError(f"vendor_tools: this model's service has no {name!r}; {known}")
-        if self.settings.tool_choice != "auto" and not self.settings.tools:
+        available: Sequence[str] = getattr(model, "vendor_tools", ())
+        for name in settings.vendor_tools:
+            if name not in available:
+                known = ", ".join(available) or "none"
+                raise UsageError(
+                    f"vendor_tools: this model's service has no {name!r}; it has {known}"
+                )
+        if settings.tool_choice != "auto" and not settings.tools:
             raise UsageError("tool_choice has no effect without tools; remove it or add tools")
-        if self.settings.approve and not self.settings.tools:
+        if settings.approve and not settings.tools:
             raise UsageError("approve has no effect without tools; remove it or add tools")
-        if form is None and (self.content or self.final):
-            raise UsageError("content and final name fields of an output; set output")
-        if form is not None and self.content and not form.requires(self.content, "string"):
+        if form is None:
+            if self.content or self.final:
+                raise UsageError("content and final name fields of an output; set output")
+            return
+        if self.content and not form.requires(self.content, "string"):
             raise UsageError(f"content: the output has no required text field {self.content!r}")
-        if form is not None and self.final and not form.requires(self.final, "boolean"):
+        if self.final and not form.requires(self.final, "boolean"):
             raise UsageError(f"final: the output has no required boolean field {self.final!r}")
-        if form is not None and self.code == "require":
+        if self.code == "require":
             raise UsageError(
                 "code: require has no effect with an output; add a field `code` to that"
             )
@@ -219,15 +179,13 @@ class _Chatting(Agent):
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         settings = self.settings
         variant = settings.variants.get(view.option or "", Variant())
-        shown = settings.sees.show(view)
-        prompt = f"{shown.text}\n\nYou are {view.agent}. It is your turn."
+        context = settings.sees.show(view)
         talk = Talk(
             settings.model,
-            [
-                {"role": "system", "content": self._system(variant)},
-                {"role": "user", "content": with_parts(prompt, shown.parts)},
-            ],
-            self._sampling(variant),
+            settings.messages(
+                self._system(variant), context, f"You are {view.agent}. It is your turn."
+            ),
+            self._fields(variant),
             key,
             calls,
             await Toolbox.of(
@@ -236,28 +194,20 @@ class _Chatting(Agent):
             settings.tool_rounds,
             settings.on_refusal,
             settings.on_truncated,
-            shown.notes,
+            context.notes,
             settings.tool_choice,
         )
-        return self._output(await talk.until(self._read))
+        return self._output(await talk.until(self._read), talk.notes)
 
     def _system(self, variant: Variant) -> str:
-        settings = self.settings
-        parts = [self.preset.instructions, settings.instructions, variant.instructions]
-        schema_in_prompt = self.form is not None and in_words(settings.structured, settings.model)
-        wish = self.form.wish if self.form is not None and schema_in_prompt else ""
-        return system_text(parts, settings.habits, wish)
+        return self.settings.system(self.preset_instructions, variant.instructions, self.form)
 
-    def _sampling(self, variant: Variant) -> dict[str, JSON]:
+    def _fields(self, variant: Variant) -> dict[str, JSON]:
         settings = self.settings
-        warmth, max_tokens = settings.temperature, settings.max_tokens
-        if variant.temperature is not None:
-            warmth = variant.temperature
-        if variant.max_tokens is not None:
-            max_tokens = variant.max_tokens
-        schema_in_prompt = in_words(settings.structured, settings.model)
-        fields = sampling(warmth, max_tokens, None if schema_in_prompt else self.form)
-        return fields | ({"vendor_tools": own} if (own := dict(settings.vendor_tools)) else {})
+        fields = settings.fields(self.form, variant.temperature, variant.max_tokens)
+        if settings.vendor_tools:
+            fields["vendor_tools"] = dict(settings.vendor_tools)
+        return fields
 
     def _read(self, text: str) -> dict[str, JSON] | None:
         """Return the data of a turn with this text; raises `Unfit`."""
@@ -265,18 +215,18 @@ class _Chatting(Agent):
             return self.form.read(text)
         return read_code(text) if self.code == "require" else None
 
-    def _output(self, said: ModelReply[dict[str, JSON] | None]) -> Output:
-        text, data, final = said.text, said.value, False
+    def _output(self, reply: ModelReply, notes: Mapping[str, JSON]) -> Output:
+        text, data, final = reply.text, reply.data, False
         if self.form is not None and data is not None:
-            chosen = self.content
-            text = str(data[chosen]) if chosen else json.dumps(data, ensure_ascii=False)
+            field = self.content
+            text = str(data[field]) if field else json.dumps(data, ensure_ascii=False)
             final = bool(self.final) and data[self.final] is True
         if self.code == "quote":
             text = quoted(text)
-        if said.images:
-            text = text or f"(images: {len(said.images)})"
-            data = {"images": list(said.images), **(data or {})}
-        return Output(text, data, final=final, metadata=said.notes)
+        if reply.images:
+            text = text or f"(images: {len(reply.images)})"
+            data = {"images": list(reply.images), **(data or {})}
+        return Output(text, data, final=final, metadata=notes)
 
     def ceiling(self, tokens: int) -> Usage | None:
         settings = self.settings
@@ -296,6 +246,6 @@ class _Chatting(Agent):
             settings.sees.ceiling(tokens) + fixed,
             1 + rounds + may_mend,
             max((limit for limit in limits if limit is not None), default=None),
-            max(MOST_CALLS * result if rounds else 0, _REPAIR_BYTES + schema if may_mend else 0),
+            max(MOST_CALLS * result if rounds else 0, REPAIR_BYTES + schema if may_mend else 0),
             rounds * MOST_CALLS,
         )

@@ -7,11 +7,11 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from attrs import Factory, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from orchestrion import JSON, Answer, Calls, Meta, Request, Usage, in_thread
 from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result, Tool
@@ -53,35 +53,32 @@ class FunctionTool(Tool):
         raise NotImplementedError
 
     def __attrs_post_init__(self) -> None:
-        known = {tool.function.name for tool in self._all() if tool.function.writes}
+        known = [tool.function.name for tool in self._all if tool.function.writes]
         for name in self.allow_writes:
             if name not in known:
                 raise ValueError(f"allow_writes: there is no function {name!r} that writes")
 
+    @cached_property
     def _all(self) -> list[_Described]:
-        return [_described(function) for function in self.offers()]
+        return [_describe(function) for function in self.offers()]
 
     def _offered(self) -> list[_Described]:
         return [
             tool
-            for tool in self._all()
+            for tool in self._all
             if not tool.function.writes or tool.function.name in self.allow_writes
         ]
 
     async def functions(self, calls: Calls) -> Sequence[Function]:
-        """See `Tool.functions`."""
         return [tool.function for tool in self._offered()]
 
     def bounds(self) -> Bounds:
-        """See `Tool.bounds`."""
         offered = self._offered()
+        definitions = sum(definition_bytes(tool.function) for tool in offered)
         images = MOST_IMAGES * IMAGE_TOKENS if any(tool.shows for tool in offered) else 0
-        return Bounds(
-            sum(definition_bytes(tool.function) for tool in offered), self.max_result + images
-        )
+        return Bounds(definitions, self.max_result + images)
 
     async def call(self, function: Function, arguments: Mapping[str, JSON], calls: Calls) -> Result:
-        """See `Tool.call`."""
         name = function.name
         offered = next(tool for tool in self._offered() if tool.function.name == name)
         try:
@@ -93,9 +90,9 @@ class FunctionTool(Tool):
 
         async def do() -> Answer:
             result = await self._result(offered.call, values)
-            images = [dict(part) for part in result.parts[:MOST_IMAGES]] if offered.shows else []
-            parts = {"parts": images} if images else {}
-            data = {"text": result.text, "error": result.error, **parts}
+            data: dict[str, JSON] = {"text": result.text, "error": result.error}
+            if offered.shows and result.parts:
+                data["parts"] = [dict(part) for part in result.parts[:MOST_IMAGES]]
             return Answer(data, Usage(calls=1))
 
         request = Request(f"tool:{name}", [name, dict(arguments)], timeout=self.timeout + 60)
@@ -121,16 +118,11 @@ class FunctionTool(Tool):
 
 @frozen
 class Functions(FunctionTool):
-    """Functions given from Python.
+    """Functions `given` from Python."""
 
-    Args:
-        given: the functions.
-    """
-
-    given: Sequence[Callable[..., Any]] = Factory(tuple)
+    given: Sequence[Callable[..., Any]] = ()
 
     def offers(self) -> Sequence[Callable[..., Any]]:
-        """Return the given functions."""
         return self.given
 
 
@@ -142,22 +134,10 @@ class _Described:
     function: Function
     arguments: type[msgspec.Struct]
     call: Callable[..., Any]
-    shows: bool = False
+    shows: bool
 
 
-_known: dict[Any, _Described] = {}
-
-
-def _described(function: Callable[..., Any]) -> _Described:
-    """Return a function with its schema; bound methods are described once per class."""
-    key = getattr(function, "__func__", function)
-    function_description = _known.get(key)
-    if function_description is None:
-        function_description = _known[key] = _described_anew(function)
-    return evolve(function_description, call=function)
-
-
-def _described_anew(function: Callable[..., Any]) -> _Described:
+def _describe(function: Callable[..., Any]) -> _Described:
     name = function.__name__
     text = inspect.cleandoc(function.__doc__ or "")
     if not text:
@@ -185,7 +165,7 @@ def _described_anew(function: Callable[..., Any]) -> _Described:
 
 def _argument_helps(text: str) -> dict[str, str]:
     """Return the descriptions of parameters in the `Args:` section of a docstring."""
-    found: dict[str, str] = {}
+    helps: dict[str, str] = {}
     name = ""
     _, _, section = text.partition("\nArgs:\n")
     for line in section.splitlines():
@@ -194,10 +174,10 @@ def _argument_helps(text: str) -> dict[str, str]:
         started = re.fullmatch(r" {1,4}(\w+)(?: \([^)]*\))?: (.*)", line)
         if started:
             name = started[1]
-            found[name] = started[2]
+            helps[name] = started[2]
         elif name and line.strip():
-            found[name] += f" {line.strip()}"
-    return found
+            helps[name] += f" {line.strip()}"
+    return helps
 
 
 def definition_bytes(function: Function) -> int:

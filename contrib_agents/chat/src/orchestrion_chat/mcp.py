@@ -88,10 +88,9 @@ class MCP:
 
 
 class _Session(Protocol):
-    """What is used of `mcp_session.Session`, whose module imports the SDK."""
+    """What is used of `McpSession`, whose module imports the SDK."""
 
-    @property
-    def functions(self) -> Mapping[str, Function]: ...
+    def functions(self) -> Sequence[Function]: ...
 
     async def call(self, name: str, arguments: Mapping[str, JSON]) -> Result: ...
 
@@ -107,7 +106,7 @@ class _Server(Tool):
         content: JSON = ["tools", self.settings.allowed, self.settings.prefix]
 
         async def do() -> Answer:
-            return Answer([asdict(function) for function in self._running().functions.values()])
+            return Answer([asdict(function) for function in self._running().functions()])
 
         answer = await calls.run(Request(f"mcp:{self.name}", content), do)
         return [Function(**entry) for entry in answer.data]

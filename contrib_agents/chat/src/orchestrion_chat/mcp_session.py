@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 import msgspec
-from attrs import define, field
+from attrs import define, field, frozen
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -33,13 +33,21 @@ _MOST_PAGES = 100
 _PAUSE, _LONGEST_PAUSE = 0.25, 30.0
 """Seconds before a restart: none the first time, then doubling."""
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_TOLD = 500
+_SHOWN = 500
 """The maximum of characters of a server's last output in an error."""
+
+
+@frozen
+class _ServerTool:
+    """A function as the model sees it, and its name at the server."""
+
+    function: Function
+    name: str
 
 
 @define
 class McpSession:
-    """A running server, and its functions by the names that models see.
+    """A running server, and its tools by the names that models see.
 
     After a server died or lost the session, the next call starts it or a session again: at once,
     then after growing pauses, at most `restarts` times without an answered call in between.
@@ -47,12 +55,11 @@ class McpSession:
 
     settings: MCP
     place: str
-    environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
-    functions: dict[str, Function] = field(factory=dict)
-    _names: dict[str, str] = field(factory=dict)
+    environment: Mapping[str, str] = field(repr=False)
+    _tools: dict[str, _ServerTool] = field(factory=dict)
     _client: Client | None = None
-    _words: TextIO | None = None
-    _heard: str = ""
+    _stderr: TextIO | None = None
+    _last_output: str = ""
     _end: asyncio.Event = field(factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
     _restarting: asyncio.Lock = field(factory=asyncio.Lock)
@@ -95,7 +102,11 @@ class McpSession:
             await self._stop()
             if isinstance(error, UsageError) or not isinstance(error, Exception):
                 raise
-            raise UsageError(self._not_started(error)) from None
+            reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, TimeoutError):
+                reason = f"no answer within {self.settings.start_timeout:g} s (start_timeout)"
+            server = f"the MCP server {self._server_name()} does not start"
+            raise UsageError(f"{self.place}: {server}: {reason}{self._server_output()}") from None
 
     async def _stop(self) -> None:
         self._end.set()
@@ -132,8 +143,12 @@ class McpSession:
             if self._client is not None:
                 return self._client
             if self._restarts >= self.settings.restarts:
-                tried = f"started {self._restarts} times again, and no call was answered (restarts)"
-                raise CallError(f"{self._gone()}; {tried}", "permanent")
+                raise CallError(
+                    f"the MCP server {self._server_name()} cannot be reached any more"
+                    f"{self._server_output()}; started {self._restarts} times again, and no call "
+                    "was answered (restarts)",
+                    "permanent",
+                )
             if self._restarts:
                 await asyncio.sleep(min(_LONGEST_PAUSE, _PAUSE * 2**self._restarts))
             self._restarts += 1
@@ -143,25 +158,20 @@ class McpSession:
             except UsageError as error:
                 raise CallError(str(error), "transient") from None
 
-    def _lose(self, client: Client) -> None:
-        """Drop a lost connection, unless another call has restored it already."""
-        if self._client is client:
-            self._client = None
-
     async def _transport(self, stack: AsyncExitStack) -> Any:
         settings = self.settings
         if settings.command:
-            words = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (the stack's)
-            self._words = stack.enter_context(words)
-            stack.callback(self._listen)  # before the file is closed
+            stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (the stack's)
+            self._stderr = stack.enter_context(stderr)
+            stack.callback(self._server_output)  # reads it before the file is closed
             program, *arguments = settings.command
             known = self.environment
-            given = {name: known[name] for name in settings.environment if name in known}
-            register_named(given)
+            passed_on = {name: known[name] for name in settings.environment if name in known}
+            register_named(passed_on)
             server = StdioServerParameters(
-                command=program, args=arguments, env=given, cwd=settings.directory
+                command=program, args=arguments, env=passed_on, cwd=settings.directory
             )
-            return stdio_client(server, errlog=self._words)
+            return stdio_client(server, errlog=self._stderr)
         headers = {}
         if settings.token:
             if not self.environment.get(settings.token):
@@ -194,18 +204,21 @@ class McpSession:
             cursor = page.next_cursor
             if not cursor:
                 break
-        functions: dict[str, Function] = {}
-        names: dict[str, str] = {}
+        tools: dict[str, _ServerTool] = {}
         for name in self.settings.allowed:
             if name not in offered:
                 raise UsageError(
                     f"{self.place}: the server has no tool {name!r}; "
                     f"it has {', '.join(sorted(offered)) or 'none'}"
                 )
-            self._keep(offered[name], functions, names)
-        self.functions, self._names = functions, names
+            function = self._function(offered[name])
+            if function.name in tools:
+                raise UsageError(f"{self.place}: two tools would be called {function.name!r}")
+            tools[function.name] = _ServerTool(function, name)
+        self._tools = tools
 
-    def _keep(self, tool: Any, functions: dict[str, Function], names: dict[str, str]) -> None:
+    def _function(self, tool: Any) -> Function:
+        """Return a tool of the server as the model sees it."""
         hints = tool.annotations
         reads = hints is not None and hints.read_only_hint is True
         if tool.name in self.settings.allow and not reads:
@@ -226,10 +239,11 @@ class McpSession:
                 f"{self.place}: the definition of {tool.name!r} has {size} bytes; "
                 "raise max_definition to allow that"
             )
-        if function.name in functions:
-            raise UsageError(f"{self.place}: two tools would be called {function.name!r}")
-        functions[function.name] = function
-        names[function.name] = tool.name
+        return function
+
+    def functions(self) -> list[Function]:
+        """Return the functions of the server, as models see them."""
+        return [tool.function for tool in self._tools.values()]
 
     async def call(self, name: str, arguments: Mapping[str, JSON]) -> Result:
         """Call a tool; repeat the call on a new connection if the first was lost and that is safe.
@@ -237,30 +251,29 @@ class McpSession:
         Raises:
             CallError: the server cannot be reached.
         """
-        lost = Result(f"the server {self._who()} ended in the middle of the call", error=True)
+        lost = f"the server {self._server_name()} ended in the middle of the call"
         for _ in range(2):
             client = await self._connected()
-            if name not in self._names:
+            if name not in self._tools:
                 raise CallError(f"{self.place}: the server has no {name!r} any more", "permanent")
-            writes = self.functions[name].writes
-            result = await self._once(client, name, arguments)
+            tool = self._tools[name]
+            result = await self._attempt(client, tool.name, arguments)
             if result is not None:
                 self._restarts = 0
                 return result
-            forgotten = self._forgotten
-            self._lose(client)
-            if writes and not forgotten:
-                text = f"{lost.text}; whether it was done is not known"
-                return Result(text, error=True)
-        return Result(f"{lost.text}, twice{self._last()}", error=True)
+            if self._client is client:  # no other call has restored the connection
+                self._client = None
+            if tool.function.writes and not self._forgotten:
+                return Result(f"{lost}; whether it was done is not known", error=True)
+        return Result(f"{lost}, twice{self._server_output()}", error=True)
 
-    async def _once(
+    async def _attempt(
         self, client: Client, name: str, arguments: Mapping[str, JSON]
     ) -> Result | None:
         """Return the result of a call; None if the connection was lost."""
         try:
             async with asyncio.timeout(self.settings.timeout):
-                result = await client.call_tool(self._names[name], dict(arguments))
+                result = await client.call_tool(name, dict(arguments))
         except TimeoutError:
             return Result(f"no result within {self.settings.timeout:g} s", error=True)
         except MCPError as error:
@@ -277,30 +290,15 @@ class McpSession:
     def _capped(self, text: str) -> str:
         return capped(text, self.settings.max_result)
 
-    # ------------------------------------------------------------ what went wrong
-
-    def _not_started(self, error: Exception) -> str:
-        if isinstance(error, TimeoutError):
-            what = f"no answer within {self.settings.start_timeout:g} s (start_timeout)"
-        else:
-            what = f"{type(error).__name__}: {error}"
-        return f"{self.place}: the MCP server {self._who()} does not start: {what}{self._last()}"
-
-    def _gone(self) -> str:
-        return f"the MCP server {self._who()} cannot be reached any more{self._last()}"
-
-    def _who(self) -> str:
+    def _server_name(self) -> str:
         return self.settings.url or os.path.basename(self.settings.command[0])
 
-    def _last(self) -> str:
-        """Return the last output of the server's program."""
-        self._listen()
-        return f"; it said: {self._heard}" if self._heard else ""
-
-    def _listen(self) -> None:
-        if self._words is not None and not self._words.closed:
-            self._words.seek(0)
-            self._heard = hidden(self._words.read().strip())[-_TOLD:]
+    def _server_output(self) -> str:
+        """Return the last output of the server's program, for an error."""
+        if self._stderr is not None and not self._stderr.closed:
+            self._stderr.seek(0)
+            self._last_output = hidden(self._stderr.read().strip())[-_SHOWN:]
+        return f"; it said: {self._last_output}" if self._last_output else ""
 
 
 def _plain(error: BaseException) -> BaseException:
@@ -321,7 +319,7 @@ def _images(result: Any, most: int) -> list[dict[str, JSON]]:
     ]
 
 
-def _text(result: Any, shown: int) -> str:
+def _text(result: Any, images_shown: int) -> str:
     """Return a result's text, in which other content is only named."""
     parts = []
     for block in result.content:
@@ -334,7 +332,7 @@ def _text(result: Any, shown: int) -> str:
         elif block.type != "image":
             parts.append(f"[{block.type}, not shown]")
     images = sum(block.type == "image" for block in result.content)
-    parts += ["[image, not shown]"] * (images - shown)
-    if not parts and not shown and result.structured_content is not None:
+    parts += ["[image, not shown]"] * (images - images_shown)
+    if not parts and not images_shown and result.structured_content is not None:
         return msgspec.json.encode(result.structured_content).decode()
     return "\n".join(parts)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import field, frozen
 
 from orchestrion import JSON, Calls, Meta, OpenContext, Saved, UsageError
 from orchestrion_chat.functions import FunctionTool, writes
-from orchestrion_chat.interfaces import Bounds, Function, Result, Tool
+from orchestrion_chat.interfaces import Function, Result, Tool
 
 Notes = dict[str, str]
 
@@ -50,7 +50,13 @@ class Memory:
                 f"{ctx.path}: episodes of a training run must not know of each other; set "
                 "`training: true` if this task allows it, or remove this tool"
             )
-        yield _Remembering(self, ctx.trains, _read(self.file, ctx.path), allow=self.write)
+        yield _Notebook(
+            self,
+            ctx.trains,
+            _read(self.file, ctx.path),
+            allow_writes=["remember"] if self.write else [],
+            max_result=self.max_bytes,
+        )
 
 
 def _read(file: Path, where: str) -> Notes:
@@ -62,33 +68,25 @@ def _read(file: Path, where: str) -> Notes:
         raise UsageError(f"{where}: {file} does not hold notes: {error}") from None
 
 
-def _bytes(notes: Notes) -> bytes:
-    return msgspec.json.encode(notes, order="deterministic")
+def _merged(notes: Notes, written: Iterable[tuple[str, str]]) -> Notes:
+    merged = notes | dict(written)
+    return {topic: merged[topic] for topic in sorted(merged) if merged[topic]}
 
 
-@define
-class _Remembering(Tool):
-    """An opened `Memory`; `written` are the notes of this iteration."""
+@frozen(eq=False)
+class _Notebook(FunctionTool):
+    """An opened `Memory`. `notes`, and `written`, those of this iteration, change in place."""
 
     settings: Memory
     trains: bool
     notes: Notes
-    allow: bool
     written: set[tuple[str, str]] = field(factory=set)
 
-    @property
-    def _tool(self) -> FunctionTool:
-        names = ["remember"] if self.allow else []
-        return _Functions(self, allow_writes=names, max_result=self.settings.max_bytes)
-
-    async def functions(self, calls: Calls) -> Sequence[Function]:
-        return await self._tool.functions(calls)
-
-    def bounds(self) -> Bounds:
-        return self._tool.bounds()
+    def offers(self) -> Sequence[Callable[..., Any]]:
+        return (self.recall, self.remember)
 
     async def call(self, function: Function, arguments: Mapping[str, JSON], calls: Calls) -> Result:
-        result = await self._tool.call(function, arguments, calls)
+        result = await super().call(function, arguments, calls)
         # Here and not in the function: a resumed run takes the answer from its record.
         if self.trains and function.name == "remember" and not result.error:
             self.written.add((str(arguments["topic"]), str(arguments["text"])))
@@ -96,26 +94,17 @@ class _Remembering(Tool):
 
     def save(self) -> Saved:
         # Once an iteration, when all of its episodes have ended.
-        self.notes = _merged(self.notes, sorted(self.written))
+        self._replace(_merged(self.notes, sorted(self.written)))
         self.written.clear()
-        return Saved(data={"notes": self.notes})
+        return Saved(data={"notes": dict(self.notes)})
 
     def load(self, saved: Saved) -> None:
         known: Any = saved.data
-        self.notes = dict(known["notes"]) | ({} if self.trains else self.notes)
+        self._replace(dict(known["notes"]) | ({} if self.trains else self.notes))
 
-
-def _merged(notes: Notes, written: Sequence[tuple[str, str]]) -> Notes:
-    merged = notes | dict(written)
-    return {topic: merged[topic] for topic in sorted(merged) if merged[topic]}
-
-
-@frozen
-class _Functions(FunctionTool):
-    memory: _Remembering
-
-    def offers(self) -> Sequence[Callable[..., Any]]:
-        return (self.recall, self.remember)
+    def _replace(self, notes: Notes) -> None:
+        self.notes.clear()
+        self.notes.update(notes)
 
     async def recall(self, topic: str = "") -> Notes:
         """Read the notes of earlier episodes.
@@ -123,8 +112,8 @@ class _Functions(FunctionTool):
         Args:
             topic: words of the topic; all notes without it.
         """
-        notes = self.memory.notes
-        return {name: text for name, text in notes.items() if topic.lower() in name.lower()}
+        topic = topic.lower()
+        return {name: text for name, text in self.notes.items() if topic in name.lower()}
 
     @writes
     async def remember(self, topic: str, text: str) -> str:
@@ -134,14 +123,14 @@ class _Functions(FunctionTool):
             topic: what it is about, in a few words.
             text: the note; an empty one removes it.
         """
-        memory = self.memory
-        notes, most = _merged(memory.notes, [(topic, text)]), memory.settings.max_bytes
-        if len(_bytes(notes)) > most:
+        notes, most = _merged(self.notes, [(topic, text)]), self.settings.max_bytes
+        data = msgspec.json.encode(notes, order="deterministic")
+        if len(data) > most:
             raise ValueError(f"all notes together would have more than {most} bytes")
-        if not memory.trains:
+        if not self.trains:
             from orchestrion.runs import make_folder, write_atomic
 
-            file = memory.settings.file
-            write_atomic(make_folder(file.absolute().parent) / file.name, [_bytes(notes)])
-            memory.notes = notes
+            file = self.settings.file
+            write_atomic(make_folder(file.absolute().parent) / file.name, [data])
+            self._replace(notes)
         return "noted"

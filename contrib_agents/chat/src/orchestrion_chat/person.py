@@ -64,7 +64,7 @@ class _Asking(Agent):
         return self.settings.role
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        shown = self.settings.sees.show(view)
+        context = self.settings.sees.show(view)
         if recorded := self.settings.answers:
             done = sum(turn.agent == view.agent for turn in view.turns)
             texts = recorded.get(view.problem.id, recorded.get("*", ()))
@@ -72,9 +72,9 @@ class _Asking(Agent):
                 raise RuntimeError(
                     f"no recorded answer {done + 1} to the problem {view.problem.id!r}"
                 )
-            return Output(texts[done], metadata=shown.notes)
-        text = f"{shown.text}\n\n{view.agent}, it is your turn:"
+            return Output(texts[done], metadata=context.notes)
+        text = f"{context.text}\n\n{view.agent}, it is your turn:"
         written = await ask(Question("turn", view.agent, text), calls, self.terminal)
         if written is None:
             raise RuntimeError("nobody is there to write this turn")
-        return Output(written, metadata=shown.notes)
+        return Output(written, metadata=context.notes)

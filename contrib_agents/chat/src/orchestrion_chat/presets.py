@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal, get_args
@@ -51,9 +50,4 @@ def preset_of(role: Role | None, path: Path | None) -> Preset:
         raise UsageError("preset and preset_file are both set; remove one of them")
     if path is not None:
         return read_as(Preset, path, "preset")
-    return _builtin(role) if role is not None else Preset()
-
-
-@cache
-def _builtin(role: Role) -> Preset:
-    return text_as(Preset, text_of(role), f"preset {role}")
+    return text_as(Preset, text_of(role), f"preset {role}") if role is not None else Preset()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from attrs import frozen
 
@@ -13,31 +12,25 @@ from orchestrion import (
     Agent,
     Calls,
     Key,
-    Model,
     Output,
     Usage,
     View,
     choice_name,
     choices,
     is_blocked,
-    learnable,
 )
-from orchestrion_chat.agents import Prepared, Structured, activation, in_words, sampling
-from orchestrion_chat.chat import Temperature, Tokens
+from orchestrion_chat.agents import REPAIR_BYTES, ModelAgent, activation
 from orchestrion_chat.forms import Form
-from orchestrion_chat.presets import Preset, Role, preset_of
-from orchestrion_chat.sees import Sees
+from orchestrion_chat.presets import Preset, preset_of
 from orchestrion_chat.talk import Talk, TurnError
-from orchestrion_chat.texts import system_text, with_parts
 
 STOP = "stop"
 _MOST_TEAM = 16_000
 """The maximum of bytes for names and roles of a team."""
-_REPAIR_BYTES = 4000
 
 
 @frozen
-class Router(Prepared):
+class Router(ModelAgent):
     """Asks a model which agent is next, for the policy `follow`.
 
     It chooses among the agents of its team and their options, except itself and what the task
@@ -47,39 +40,19 @@ class Router(Prepared):
     call fails the turn.
 
     Args:
-        model: the model that is asked.
         preset: its role; `router` unless a file is given.
-        preset_file: a file with a preset instead.
-        instructions: they follow the preset's.
-        habits: short rules, listed after the instructions.
         agents: the agents that it may choose; null stands for all of its team.
         may_stop: whether it may end the episode.
         fallback: an agent ("name" or "name:option") or "stop"; without one the turn fails.
-        temperature: of sampling; by default the model's.
-        max_tokens: of one answer; by default the model's.
-        structured: pass the form of the answer to the model as a constraint (`model`) or in words
-            (`prompt`); `auto` passes it as a constraint if the model supports that.
-        sees: what the agent sees of the episode so far.
     """
 
-    model: Model
-    preset: Role | None = None
-    preset_file: Path | None = None
-    instructions: str = learnable("")
-    habits: Sequence[str] = learnable(())
     agents: list[str] | None = None
     may_stop: bool = True
     fallback: str = ""
-    temperature: Temperature | None = None
-    max_tokens: Tokens | None = None
-    structured: Structured = "auto"
-    sees: Sees = Sees()
 
     def ready(self) -> Agent:
-        """See `Prepared.ready`."""
-        given = self.preset is not None or self.preset_file is not None
-        role = self.preset if given else "router"
-        in_words(self.structured, self.model)
+        self.in_words()
+        role = self.preset if self.preset_file is not None else self.preset or "router"
         return _Routing(self, preset_of(role, self.preset_file))
 
 
@@ -96,44 +69,47 @@ class _Routing(Agent):
         settings = self.settings
         open_ = self._open(view)
         form = Form(_schema(open_, settings.may_stop))
-        shown = settings.sees.show(view)
-        held = None if in_words(settings.structured, settings.model) else form
-        given = sampling(settings.temperature, settings.max_tokens, held)
-        prompt = f"{shown.text}\n\nYou are {view.agent}. Who is next?"
-        messages: list[dict[str, JSON]] = [
-            {"role": "system", "content": self._system(form, self._listed(view, open_))},
-            {"role": "user", "content": with_parts(prompt, shown.parts)},
-        ]
-        talk = Talk(settings.model, messages, given, key, calls, notes=shown.notes)
+        context = settings.sees.show(view)
+        system = self._system(self._listed(view, open_), form)
+        talk = Talk(
+            settings.model,
+            settings.messages(system, context, f"You are {view.agent}. Who is next?"),
+            settings.fields(form),
+            key,
+            calls,
+            notes=context.notes,
+        )
         try:
             reply = await talk.until(form.read)
         except TurnError as error:
-            return self._instead(error, open_, talk)
-        assert reply.value is not None
-        name, reason = str(reply.value["next"]), str(reply.value["reason"])
-        return _turn(open_.get(name), reason, reply.notes)
+            fallback = settings.fallback
+            if not fallback:
+                raise
+            if fallback != STOP and fallback not in open_:
+                raise TurnError(f"{error}; the fallback {fallback!r} may not act now") from None
+            notes = {**talk.notes, "fallback": str(error)}
+            return _turn(open_.get(fallback), "by the fallback", notes)
+        assert reply.data is not None
+        name, reason = str(reply.data["next"]), str(reply.data["reason"])
+        return _turn(open_.get(name), reason, talk.notes)
 
     def _open(self, view: View) -> dict[str, Activation]:
         """Return the choices that may be next."""
-        team = [member for member in view.team if member.name != view.agent]
-        known = [member.name for member in team]
-        for name in self.settings.agents or ():
-            if name not in known:
+        team = {member.name: member for member in view.team if member.name != view.agent}
+        allowed = team if self.settings.agents is None else self.settings.agents
+        for name in allowed:
+            if name not in team:
                 raise RuntimeError(
-                    f"the router's agents name {name!r}, who is not in the team "
-                    f"({', '.join(known)})"
+                    f"the router's agents name {name!r}, who is not in the team ({', '.join(team)})"
                 )
-        if self.settings.agents is not None:
-            team = [member for member in team if member.name in self.settings.agents]
-        free = [c for c in choices(team) if not is_blocked(c, view.observation)]
+        members = [member for name, member in team.items() if name in allowed]
+        free = [c for c in choices(members) if not is_blocked(c, view.observation)]
         if not free and not self.settings.may_stop:
             raise RuntimeError("no agent may act now, and the router must not stop (may_stop)")
         return {choice_name(choice): choice for choice in free}
 
-    def _system(self, form: Form, listed: str) -> str:
-        parts = [self.preset.instructions, self.settings.instructions, listed]
-        schema_in_prompt = in_words(self.settings.structured, self.settings.model)
-        return system_text(parts, self.settings.habits, form.wish if schema_in_prompt else "")
+    def _system(self, listed: str, form: Form) -> str:
+        return self.settings.system(self.preset.instructions, listed, form)
 
     def _listed(self, view: View, open_: dict[str, Activation]) -> str:
         roles = {member.name: member.role for member in view.team}
@@ -148,23 +124,13 @@ class _Routing(Agent):
             raise RuntimeError("the roles of the team are too long to be listed")
         return f"These can act next:\n{listed}"
 
-    def _instead(self, error: TurnError, open_: dict[str, Activation], talk: Talk) -> Output:
-        """Return the turn by the fallback, after an answer that cannot be used."""
-        fallback = self.settings.fallback
-        if not fallback:
-            raise error
-        if fallback != STOP and fallback not in open_:
-            raise TurnError(f"{error}; the fallback {fallback!r} may not act now") from None
-        notes = {**talk.notes, "fallback": str(error)}
-        return _turn(open_.get(fallback), "by the fallback", notes)
-
     def ceiling(self, tokens: int) -> Usage | None:
         settings = self.settings
         empty = Form(_schema({}, True))
         # Names are in the list, twice in the schema, and in a repair message.
-        fixed = len(self._system(empty, "").encode()) + len(empty.wish.encode()) + 3 * _MOST_TEAM
+        fixed = len(self._system("", empty).encode()) + len(empty.wish.encode()) + 3 * _MOST_TEAM
         seen = settings.sees.ceiling(tokens) + fixed
-        between = _REPAIR_BYTES + len(empty.wish.encode()) + _MOST_TEAM
+        between = REPAIR_BYTES + len(empty.wish.encode()) + _MOST_TEAM
         return activation(settings.model, seen, 2, settings.max_tokens, between)
 
 

@@ -21,7 +21,9 @@ def schema_of(cls: type) -> dict[str, Any]:
     definitions = {name: _closed(definition) for name, definition in definitions.items()}
     name = root.get("$ref", "").removeprefix("#/$defs/")
     if name:
-        root = definitions[name] if _refers(definitions, name) else definitions.pop(name)
+        # A class that contains itself stays among the definitions.
+        refers_to_itself = f'"$ref":"#/$defs/{name}"'.encode() in msgspec.json.encode(definitions)
+        root = definitions[name] if refers_to_itself else definitions.pop(name)
     return {**root, "$defs": definitions} if definitions else dict(root)
 
 
@@ -31,18 +33,12 @@ def _closed(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _refers(schema: Any, name: str) -> bool:
-    """Return whether the schema refers to a definition."""
-    if isinstance(schema, dict):
-        here = schema.get("$ref") == f"#/$defs/{name}"
-        return here or any(_refers(part, name) for part in schema.values())
-    return isinstance(schema, list) and any(_refers(part, name) for part in schema)
-
-
-def check_schema(schema: Mapping[str, JSON]) -> None:
-    """Raise `ValueError` unless this is a JSON Schema of an object."""
+def check_schema(instance: object, attribute: object, schema: Mapping[str, JSON] | None) -> None:
+    """Validate a setting: raise `ValueError` unless it is a JSON Schema of an object, or None."""
     from jsonschema import Draft202012Validator, SchemaError
 
+    if schema is None:
+        return
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:

@@ -27,25 +27,14 @@ class Context:
 
     Args:
         text: problem, turns and observation.
-        left_out: the indices of turns that did not fit.
-        cut: whether the observation was cut.
+        notes: what was left out, for the turn's metadata: `left_out` has the indices of turns that
+            did not fit, `observation_cut` is true if the observation was cut.
         parts: images and files, shown after the text.
     """
 
     text: str
-    left_out: tuple[int, ...] = ()
-    cut: bool = False
-    parts: tuple[Mapping[str, JSON], ...] = ()
-
-    @property
-    def notes(self) -> dict[str, JSON]:
-        """What was left out, for the turn's metadata."""
-        notes: dict[str, JSON] = {}
-        if self.left_out:
-            notes["left_out"] = list(self.left_out)
-        if self.cut:
-            notes["observation_cut"] = True
-        return notes
+    notes: dict[str, JSON]
+    parts: Sequence[Mapping[str, JSON]]
 
 
 @frozen
@@ -89,29 +78,23 @@ class Sees:
             RuntimeError: it does not fit, or `agents` names an agent that is not in the team.
         """
         turns = self._turns(view)
-        fixed = [self._problem(view)]
-        now, cut = self._now(view)
-        if now:
-            fixed.append(labelled("now", now))
+        problem = self._problem(view)
+        observed = view.observation.text if view.observation and self.observation else ""
+        most = self.observation * BYTES_PER_TOKEN
+        now = [labelled("now", capped(observed, most))] if observed else []
         texts = [_turn(turn, view.agent) for turn in turns]
-        dropped = self._too_many(fixed, texts)
-        note = []
+        dropped = self._too_many([problem, *now], texts)
+        notes: dict[str, JSON] = {}
+        remark = []
         if dropped:
-            note = [f"({dropped} earlier turns are left out for lack of room.)"]
-        text = "\n\n".join([fixed[0], *note, *texts[dropped:], *fixed[1:]])
-        left_out = tuple(turn.index for turn in turns[:dropped])
+            notes["left_out"] = [turn.index for turn in turns[:dropped]]
+            remark = [f"({dropped} earlier turns are left out for lack of room.)"]
+        if len(observed.encode(errors="replace")) > most:
+            notes["observation_cut"] = True
+        text = "\n\n".join([problem, *remark, *texts[dropped:], *now])
         made = [p for turn in turns[dropped:] for p in turn.output.images if "data" in p]
         latest = made[max(0, len(made) - self.images) :]
-        return Context(text, left_out, cut, (*self._attached(view.problem.data), *latest))
-
-    def _now(self, view: View) -> tuple[str, bool]:
-        """Return the environment's text, and whether it was cut."""
-        text = view.observation.text if view.observation is not None else ""
-        if not text or not self.observation:
-            return "", False
-        most = self.observation * BYTES_PER_TOKEN
-        shown = capped(text, most)
-        return shown, len(text.encode(errors="replace")) > most
+        return Context(text, notes, [*self._attached(view.problem.data), *latest])
 
     def ceiling(self, tokens: int) -> int:
         """Return a bound of the tokens shown, for problem and turns of so many tokens."""
@@ -137,7 +120,7 @@ class Sees:
             turns = [turn for turn in turns if turn.agent != view.agent]
         return turns if self.last is None else turns[max(0, len(turns) - self.last) :]
 
-    def _attached(self, data: JSON) -> tuple[Mapping[str, JSON], ...]:
+    def _attached(self, data: JSON) -> list[Mapping[str, JSON]]:
         """Return the images and files among the problem's data."""
         parts: list[Mapping[str, JSON]] = []
         for name in self.attach:
@@ -147,7 +130,7 @@ class Sees:
                 )
             value = data[name]
             parts += [value] if isinstance(value, Mapping) else value
-        return tuple(parts)
+        return parts
 
     def _problem(self, view: View) -> str:
         text, data = view.problem.text, view.problem.data
@@ -163,20 +146,17 @@ class Sees:
             return 0
         room = self.tokens - sum(map(tokens_of, fixed))
         sizes = [tokens_of(text) for text in texts]
-        if self.overflow == "fail" and sum(sizes) > room:
-            raise RuntimeError(self._overflow(sum(sizes) - room))
         dropped = 0
-        while sum(sizes[dropped:]) > room and dropped < len(sizes) - 1:
-            dropped += 1
-        if (rest := sum(sizes[dropped:])) > room:
-            raise RuntimeError(self._overflow(rest - room))
+        if self.overflow == "drop-oldest":
+            while sum(sizes[dropped:]) > room and dropped < len(sizes) - 1:
+                dropped += 1
+        excess = sum(sizes[dropped:]) - room
+        if excess > 0:
+            raise RuntimeError(
+                f"the visible text takes {excess} tokens more than sees.tokens ({self.tokens}); "
+                "raise that, or see less (sees.last, sees.agents, sees.overflow: drop-oldest)"
+            )
         return dropped
-
-    def _overflow(self, by: int) -> str:
-        return (
-            f"the visible text takes {by} tokens more than sees.tokens ({self.tokens}); "
-            "raise that, or see less (sees.last, sees.agents, sees.overflow: drop-oldest)"
-        )
 
 
 def tokens_of(text: str) -> int:

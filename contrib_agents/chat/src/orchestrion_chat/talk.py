@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 from attrs import define, field, frozen
 
@@ -12,7 +12,7 @@ from orchestrion_chat.sees import MOST_IMAGES
 from orchestrion_chat.toolbox import Toolbox
 
 Ending = Literal["fail", "accept"]
-T = TypeVar("T")
+Data = dict[str, JSON] | None
 
 
 class TurnError(RuntimeError):
@@ -33,19 +33,17 @@ class Unfit(Exception):
 
 
 @frozen
-class ModelReply(Generic[T]):
+class ModelReply:
     """The end of a conversation.
 
     Args:
         text: the model's last answer.
-        value: what was read from it; None if a refusal was accepted.
-        notes: for the turn's metadata.
+        data: what was read from it; None if a refusal was accepted.
         images: that the model made, the latest ones.
     """
 
     text: str
-    value: T | None
-    notes: Mapping[str, JSON]
+    data: Data
     images: Sequence[JSON] = ()
 
 
@@ -80,11 +78,11 @@ class Talk:
     notes: dict[str, JSON] = field(factory=dict)
     tool_choice: str = "auto"
     _images: list[JSON] = field(factory=list)
-    _asked: int = 0
-    _used: int = 0
+    _requests: int = 0
+    _rounds_used: int = 0
     _mistaken: bool = False
 
-    async def until(self, read: Callable[[str], T]) -> ModelReply[T]:
+    async def until(self, read: Callable[[str], Data]) -> ModelReply:
         """Continue until an answer can be read; return it. An answer may be repaired once.
 
         Raises:
@@ -96,7 +94,7 @@ class Talk:
             answer = await self._ask()
             text = str(answer.get("text") or "")
             # A truncated answer may end in the middle of a call.
-            if answer.get("stop") == "paused" and self._asked <= self.rounds + 1:
+            if answer.get("stop") == "paused" and self._requests <= self.rounds + 1:
                 self.messages.append(_as_message(answer))
                 continue
             calls = answer.get("tool_calls")
@@ -104,9 +102,9 @@ class Talk:
                 await self._use(answer, calls)
                 continue
             if self._ended(answer, text):
-                return ModelReply(text, None, self.notes)
+                return ModelReply(text, None)
             try:
-                return ModelReply(text, read(text), self.notes, self._images[-MOST_IMAGES:])
+                return ModelReply(text, read(text), self._images[-MOST_IMAGES:])
             except Unfit as error:
                 self._mend(answer, error)
 
@@ -114,10 +112,14 @@ class Talk:
         request: dict[str, JSON] = {"messages": list(self.messages), **self.settings}
         if self.tools.functions:
             request["tools"] = self.tools.definitions
-            if self.tool_choice != "auto" and (self.tool_choice == "none" or not self._used):
-                request["tool_choice"] = self._choice()
-        key = self.key.child("call", self._asked)
-        self._asked += 1
+            choices = ("auto", "none", "required", *self.tools.functions)
+            if self.tool_choice not in choices:
+                known = ", ".join(choices)
+                raise RuntimeError(f"tool_choice is {self.tool_choice!r}; there are {known}")
+            if self.tool_choice == "none" or (self.tool_choice != "auto" and not self._rounds_used):
+                request["tool_choice"] = self.tool_choice
+        key = self.key.child("call", self._requests)
+        self._requests += 1
         answer = await self.model.complete(request, key, self.calls)
         data: Mapping[str, Any] = answer.data
         if data.get("model"):
@@ -125,44 +127,33 @@ class Talk:
         self._images += data.get("images", ())
         if "images_left_out" in data:
             self.notes["images_left_out"] = data["images_left_out"]
-        if uses := {n: c for n, c in data.get("billed", {}).items() if n in self._vendor_tools}:
-            known = self.notes.get("vendor_tools", {})
-            self.notes["vendor_tools"] = {**known, **{n: known.get(n, 0) + uses[n] for n in uses}}
+        for name, uses in data.get("billed", {}).items():
+            if name in self.settings.get("vendor_tools", {}):
+                counts = self.notes.setdefault("vendor_tools", {})
+                counts[name] = counts.get(name, 0) + uses
         if "generation" in data:
-            self.notes["generations"] = [*self.notes.get("generations", []), data["generation"]]
+            self.notes.setdefault("generations", []).append(data["generation"])
         return data
 
-    @property
-    def _vendor_tools(self) -> Mapping[str, int]:
-        named: Mapping[str, int] = self.settings.get("vendor_tools") or {}
-        return named
-
-    def _choice(self) -> str:
-        names = list(self.tools.functions)
-        if self.tool_choice not in ("none", "required", *names):
-            known = ", ".join(("auto", "none", "required", *names))
-            raise RuntimeError(f"tool_choice is {self.tool_choice!r}; there are {known}")
-        return self.tool_choice
-
-    async def _use(self, answer: Mapping[str, Any], asked: Sequence[Mapping[str, Any]]) -> None:
+    async def _use(self, answer: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> None:
         """Make the tool calls of an answer, and append their results."""
         if not self.tools.functions:
             raise TurnError("the model called a tool, but it has none")
-        if self._used == self.rounds:
+        if self._rounds_used == self.rounds:
             raise TurnError(f"no answer after {self.rounds} rounds of tools (tool_rounds)")
-        self._used += 1
-        done = await self.tools.answer(asked, self.calls)
-        names = [str(call["name"])[:64] for call in asked]
-        self.notes["tools"] = [*self.notes.get("tools", []), *names]
-        if done.refused:
-            self.notes["not_approved"] = [*self.notes.get("not_approved", []), *done.refused]
-        if done.mistakes:
+        self._rounds_used += 1
+        results = await self.tools.answer(calls, self.calls)
+        names = [str(call["name"])[:64] for call in calls]
+        self.notes.setdefault("tools", []).extend(names)
+        if results.refused:
+            self.notes.setdefault("not_approved", []).extend(results.refused)
+        if results.mistakes:
             if self._mistaken:
-                raise TurnError(f"the model called a tool wrongly again: {done.mistakes[0]}")
+                raise TurnError(f"the model called a tool wrongly again: {results.mistakes[0]}")
             self._mistaken = True
-        self.messages.append(_as_message(answer, tool_calls=list(asked)))
-        self.messages += done.messages
-        if self._used == self.rounds:
+        self.messages.append(_as_message(answer, tool_calls=list(calls)))
+        self.messages += results.messages
+        if self._rounds_used == self.rounds:
             last = self.messages[-1]
             note = "(You cannot call tools any more: give your answer now.)"
             if isinstance(last["content"], str):
@@ -180,7 +171,7 @@ class Talk:
         if answer.get("reason"):
             self.notes["reason"] = answer["reason"]
         if stop == "paused":
-            raise TurnError(f"the service paused {self._asked} times (tool_rounds)")
+            raise TurnError(f"the service paused {self._requests} times (tool_rounds)")
         if stop == "length":
             if self.on_truncated == "fail":
                 raise TurnError(
@@ -208,9 +199,8 @@ class Talk:
 
 
 def _as_message(answer: Mapping[str, Any], **more: JSON) -> dict[str, JSON]:
-    """Return an answer as a message of the next request, with the parts that its service wants
-    back.
-    """
-    message: dict[str, JSON] = {"role": "assistant", "content": str(answer.get("text") or "")}
-    raw = answer.get("raw")
-    return message | more if raw is None else message | more | {"raw": raw}
+    """Return an answer as a message, with `raw`, the parts that its service wants back."""
+    message = {"role": "assistant", "content": str(answer.get("text") or ""), **more}
+    if answer.get("raw") is not None:
+        message["raw"] = answer["raw"]
+    return message

@@ -37,7 +37,7 @@ class Toolbox:
     approval: Approval = Approval({})
 
     @staticmethod
-    async def of(tools: Sequence[Tool], calls: Calls, approval: Approval | None = None) -> Toolbox:
+    async def of(tools: Sequence[Tool], calls: Calls, approval: Approval) -> Toolbox:
         """Return the functions that these tools offer now.
 
         Raises:
@@ -52,7 +52,6 @@ class Toolbox:
                         "`prefix`, or leave it out"
                     )
                 functions[function.name] = (tool, function)
-        approval = approval or Approval({})
         for pattern in approval.rules:
             # It may be misspelt: then the tool that it should hold back would be called.
             if pattern != "*" and not any(fnmatchcase(name, pattern) for name in functions):
@@ -70,59 +69,46 @@ class Toolbox:
             for name, (_, function) in self.functions.items()
         ]
 
-    async def answer(self, asked: Sequence[Mapping[str, Any]], calls: Calls) -> CallResults:
+    async def answer(self, tool_calls: Sequence[Mapping[str, Any]], calls: Calls) -> CallResults:
         """Make a model's calls: all at once; in order if one of them writes.
 
         Raises:
             CallError: a tool cannot be reached.
             RuntimeError: there are too many.
         """
-        if len(asked) > MOST_CALLS:
-            raise RuntimeError(f"the model made {len(asked)} calls at once, at most {MOST_CALLS}")
+        if len(tool_calls) > MOST_CALLS:
+            number = len(tool_calls)
+            raise RuntimeError(f"the model made {number} calls at once, at most {MOST_CALLS}")
         # All of them first, in order: a question must not change the order of the calls.
-        refusals = [await self._refusal(call, calls) for call in asked]
-        if any(self._writes(str(call["name"])) for call in asked):
-            results = [
-                await self._call(call, refusal, calls)
-                for call, refusal in zip(asked, refusals, strict=True)
-            ]
+        refusals = [await self._refusal(call, calls) for call in tool_calls]
+        pairs = list(zip(tool_calls, refusals, strict=True))
+        names = [str(call["name"]) for call in tool_calls]
+        if any(name in self.functions and self.functions[name][1].writes for name in names):
+            results = [await self._call(*pair, calls) for pair in pairs]
         else:
-            done = await asyncio.gather(
-                *(
-                    self._call(call, refusal, calls)
-                    for call, refusal in zip(asked, refusals, strict=True)
-                ),
-                return_exceptions=True,
-            )
-            # All have ended: no call outlives its turn. The first error counts.
-            results = []
-            for result in done:
-                if isinstance(result, BaseException):
-                    raise result
-                results.append(result)
-        messages = [_message(call, r) for call, (r, _) in zip(asked, results, strict=True)]
-        refused = [str(call["name"])[:64] for call, no in zip(asked, refusals, strict=True) if no]
+            tasks = [asyncio.create_task(self._call(*pair, calls)) for pair in pairs]
+            # No call outlives its turn: the first error is raised when all have ended.
+            await asyncio.gather(*tasks, return_exceptions=True)
+            results = [task.result() for task in tasks]
+        messages = [_message(call, r) for call, (r, _) in zip(tool_calls, results, strict=True)]
+        refused = [name[:64] for name, refusal in zip(names, refusals, strict=True) if refusal]
         return CallResults(messages, [mistake for _, mistake in results if mistake], refused)
 
-    def _writes(self, name: str) -> bool:
-        return name in self.functions and self.functions[name][1].writes
-
-    async def _refusal(self, asked: Mapping[str, Any], calls: Calls) -> str:
-        """Why a call is not made; "" if it is. A wrong call is nobody's question."""
-        name = str(asked["name"])
+    async def _refusal(self, tool_call: Mapping[str, Any], calls: Calls) -> str:
+        """Return why a call is not made; "" if it is. A wrong call is nobody's question."""
+        name = str(tool_call["name"])
         if name not in self.functions or not self.approval.rules:
             return ""
         try:
-            arguments = _arguments(str(asked.get("arguments") or "{}"))
+            return await self.approval.refusal(name, _arguments(tool_call), calls)
         except ArgumentError:
             return ""
-        return await self.approval.refusal(name, arguments, calls)
 
     async def _call(
-        self, asked: Mapping[str, Any], refusal: str, calls: Calls
+        self, tool_call: Mapping[str, Any], refusal: str, calls: Calls
     ) -> tuple[Result, str]:
         """Return the result of a call, and what is wrong with the call, if anything is."""
-        name = str(asked["name"])
+        name = str(tool_call["name"])
         if refusal:
             return Result(refusal, error=True), ""
         try:
@@ -130,15 +116,14 @@ class Toolbox:
                 known = ", ".join(self.functions)
                 raise ArgumentError(f"there is no such tool (there are: {known})")
             tool, function = self.functions[name]
-            arguments = _arguments(str(asked.get("arguments") or "{}"))
-            return await tool.call(function, arguments, calls), ""
+            return await tool.call(function, _arguments(tool_call), calls), ""
         except ArgumentError as error:
             return Result(str(error), error=True), f"{name}: {error}"
 
 
-def _arguments(text: str) -> dict[str, JSON]:
+def _arguments(tool_call: Mapping[str, Any]) -> dict[str, JSON]:
     try:
-        value = msgspec.json.decode(text)
+        value = msgspec.json.decode(str(tool_call.get("arguments") or "{}"))
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise ArgumentError(f"the arguments are not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -146,9 +131,9 @@ def _arguments(text: str) -> dict[str, JSON]:
     return value
 
 
-def _message(asked: Mapping[str, Any], result: Result) -> dict[str, JSON]:
-    name = re.sub(r"[^\w.-]", "_", str(asked["name"]))[:64]
+def _message(tool_call: Mapping[str, Any], result: Result) -> dict[str, JSON]:
+    name = re.sub(r"[^\w.-]", "_", str(tool_call["name"]))[:64]
     outcome = "error" if result.error else "ok"
     text = labelled("result", result.text, of=name, outcome=outcome)
     content = with_parts(text, result.parts)
-    return {"role": "tool", "tool_call_id": asked.get("id", ""), "content": content}
+    return {"role": "tool", "tool_call_id": tool_call.get("id", ""), "content": content}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Annotated, Any, Protocol
 
 import msgspec
-from attrs import define, frozen
+from attrs import asdict, frozen
 from orchestrion_llm import Limits, Price
 
 from orchestrion import (
@@ -36,7 +35,7 @@ from orchestrion_foreign.shown import Message, everything, messages
 from orchestrion_foreign.spending import ModelRequests, Reserve, reserved, used
 
 VERSION = "1"
-"""Incremented whenever equal requests are asked or read differently than before."""
+"""Incremented whenever equal requests are made or read differently than before."""
 
 ObjectPath = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
 
@@ -44,20 +43,12 @@ ObjectPath = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
 class Framework(Protocol):
     """How agents of one framework are recognised, run and read."""
 
-    @property
-    def wanted(self) -> str:
-        """What a path must name, with an article, e.g. "a compiled graph"."""
-        ...
-
-    @property
-    def call(self) -> str:
-        """What `run` calls, e.g. "Agent.run"."""
-        ...
-
-    @property
-    def kept(self) -> Sequence[str]:
-        """The arguments of that call which `run` gives itself."""
-        ...
+    wanted: str
+    """What a path must name, with an article, e.g. "a compiled graph"."""
+    call: str
+    """What `run` calls, e.g. "Agent.run"."""
+    kept: Sequence[str] = ()
+    """The arguments of that call which `run` gives itself."""
 
     def fits(self, target: Any) -> bool:
         """Return whether it is an agent of this framework."""
@@ -65,14 +56,14 @@ class Framework(Protocol):
 
     def refused(self, target: Any, settings: Any) -> str:
         """Return why an agent cannot work with these settings; empty if it can."""
-        ...
+        return ""
 
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
         """Return the keyword arguments of the call, for what is shown by default."""
         ...
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
-        """Return the result of a run. Whatever it spends stands in `asked`, also if it raises."""
+    async def run(self, target: Any, arguments: dict[str, Any], log: list[ModelRequests]) -> Any:
+        """Return the result of a run. Whatever it spends stands in `log`, also if it raises."""
         ...
 
     def read(self, result: Any) -> Any:
@@ -131,10 +122,10 @@ class Foreign:
         """
         async with AsyncExitStack() as stack:
             name, _, path = self._named()
-            opened = _Opened(self, f"{name}:{path}", partial(self._runner, ctx, stack))
+            runner = None
             if ctx.live or (ctx.trial and not ctx.described):
-                await opened.runner()
-            yield opened
+                runner = await self._runner(ctx, stack)
+            yield _Opened(self, f"{name}:{path}", runner)
 
     async def _runner(self, ctx: OpenContext, stack: AsyncExitStack) -> _Runner:
         _, field, path = self._named()
@@ -190,14 +181,14 @@ class _Runner:
     input: Callable[[View], Any] | None
     output: Callable[[Any], Any] | None
 
-    async def run(self, view: View, shown: Sequence[Message], asked: list[ModelRequests]) -> JSON:
+    async def run(self, view: View, shown: Sequence[Message], log: list[ModelRequests]) -> JSON:
         """Return the output of one run, in the form that the journal keeps.
 
         Raises:
             Exception: whatever the framework or a function of the user raises.
         """
         arguments = self.framework.arguments(shown) if self.input is None else self._arguments(view)
-        result = await self.framework.run(self.target, arguments, asked)
+        result = await self.framework.run(self.target, arguments, log)
         answer = self.framework.read(result) if self.output is None else self.output(result)
         return _written(answer)
 
@@ -245,12 +236,11 @@ def _written(answer: Any) -> JSON:
     }
 
 
-@define(eq=False)
+@frozen(eq=False)
 class _Opened(Agent):
     settings: Foreign
     service: str
-    load: Callable[[], Awaitable[_Runner]]
-    _runner: _Runner | None = None
+    runner: _Runner | None
 
     @property
     def role(self) -> str:
@@ -259,27 +249,20 @@ class _Opened(Agent):
     def ceiling(self, tokens: int) -> Usage:
         return reserved(self.settings.reserve, self.settings.price)
 
-    async def runner(self) -> _Runner:
-        """Return the loaded agent."""
-        if self._runner is None:
-            self._runner = await self.load()
-        return self._runner
-
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         settings, shown = self.settings, messages(view)
         reserve = reserved(settings.reserve, settings.price)
 
         async def attempt() -> Answer:
-            runner = await self.runner()
-            if runner.target is None:
+            if self.runner is None or self.runner.target is None:
                 raise CallError(f"{self.service}: opened without its agent", "permanent")
-            asked: list[ModelRequests] = []
+            log: list[ModelRequests] = []
             try:
-                data = await runner.run(view, shown, asked)
+                data = await self.runner.run(view, shown, log)
             except Exception as error:
-                spent = used(asked, settings.price, reserve)[0] if asked else None
+                spent = used(log, settings.price, reserve)[0] if log else None
                 raise failed(error, self.service, spent) from error
-            return Answer(data, *used(asked, settings.price, reserve))
+            return Answer(data, *used(log, settings.price, reserve))
 
         content: dict[str, JSON] = {
             "messages": [{"role": m.role, "name": m.name, "content": m.text} for m in shown],
@@ -287,15 +270,12 @@ class _Opened(Agent):
         }
         if settings.input is not None:
             content |= {"input": settings.input, "view": everything(view)}
-        limits = settings.limits
         request = Request(
             self.service,
             content,
             VERSION,
             sample=key.hex(),
-            limits=CallLimits(
-                limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
-            ),
+            limits=CallLimits(**asdict(settings.limits)),
             timeout=settings.timeout,
         )
         answer = (await calls.run(request, attempt, reserve)).data

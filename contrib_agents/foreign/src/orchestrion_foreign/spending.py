@@ -64,7 +64,7 @@ def reserved(reserve: Reserve, price: Price | None) -> Usage:
     return Usage(reserve.calls, reserve.input_tokens, reserve.output_tokens, usd, cost)
 
 
-def used(asked: Iterable[ModelRequests], price: Price | None, reserve: Usage) -> tuple[Usage, bool]:
+def used(log: Iterable[ModelRequests], price: Price | None, reserve: Usage) -> tuple[Usage, bool]:
     """Return what requests took, and whether a part of that is estimated.
 
     A given price comes before what the framework says they cost, and that before the known price
@@ -72,7 +72,7 @@ def used(asked: Iterable[ModelRequests], price: Price | None, reserve: Usage) ->
     a request took, all of them together count as at least the reservation.
     """
     total, estimated = Usage(), False
-    for request in asked:
+    for request in log:
         usd = 0.0
         if request.tokens is None:
             estimated = True

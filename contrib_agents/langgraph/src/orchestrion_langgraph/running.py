@@ -11,17 +11,16 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import merge_configs
 from langgraph.pregel.protocol import PregelProtocol
-from orchestrion_foreign import Message, ModelRequests, Tokens, as_json
+from orchestrion_foreign import Framework, Message, ModelRequests, Tokens, as_json
 
 from orchestrion import Output
 
 
-class Graphs:
+class Graphs(Framework):
     """See `Framework`."""
 
     wanted = "a compiled graph (call `compile()` on its StateGraph)"
     call = "graph.ainvoke"
-    kept = ()
 
     def fits(self, target: Any) -> bool:
         return isinstance(target, PregelProtocol)
@@ -38,8 +37,8 @@ class Graphs:
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
         return {"input": {"messages": [_message(message) for message in shown]}}
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
-        config: dict[str, Any] = {"callbacks": [_Watch(asked)]}
+    async def run(self, target: Any, arguments: dict[str, Any], log: list[ModelRequests]) -> Any:
+        config: dict[str, Any] = {"callbacks": [_Watch(log)]}
         if getattr(target, "checkpointer", None):
             # Turns come with each run, so that none goes on with the thread of another one.
             config["configurable"] = {"thread_id": uuid4().hex}
@@ -47,10 +46,8 @@ class Graphs:
         state = await target.ainvoke(**arguments, config=config)
         if isinstance(state, Mapping) and state.get("__interrupt__"):
             raise RuntimeError(f"the graph waits for a person: {state['__interrupt__'][0].value}")
-        if not asked:  # a model that is none of LangChain's, or runs elsewhere
-            asked += [
-                _requests_of(message) for message in _messages_of(state) if _usage_of(message)
-            ]
+        if not log:  # a model that is none of LangChain's, or runs elsewhere
+            log += [_requests_of(message) for message in _messages_of(state) if _usage_of(message)]
         return state
 
     def read(self, result: Any) -> Any:
@@ -77,13 +74,13 @@ class _Watch(BaseCallbackHandler):  # type: ignore[misc]  # its types are not re
 
     run_inline = True
 
-    def __init__(self, asked: list[ModelRequests]) -> None:
+    def __init__(self, log: list[ModelRequests]) -> None:
         super().__init__()
-        self._requests = asked
+        self._log = log
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
         """Note one request, whose answers are in `response`."""
-        self._requests.append(_requests_of(getattr(response.generations[0][0], "message", None)))
+        self._log.append(_requests_of(getattr(response.generations[0][0], "message", None)))
 
 
 def _messages_of(state: Any) -> Sequence[Any]:

@@ -9,11 +9,11 @@ from typing import Any
 from agents import Agent, ModelResponse, RunConfig, RunContextWrapper, RunHooks, Runner, Usage
 from agents.models import get_default_model
 from attrs import frozen
-from orchestrion_foreign import Message, ModelRequests, Tokens
+from orchestrion_foreign import Framework, Message, ModelRequests, Tokens
 
 
 @frozen
-class Agents:
+class Agents(Framework):
     """See `Framework`."""
 
     tracing: bool = False
@@ -25,13 +25,10 @@ class Agents:
     def fits(self, target: Any) -> bool:
         return isinstance(target, Agent)
 
-    def refused(self, target: Any, settings: Any) -> str:
-        return ""
-
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
         return {"input": [{"role": message.role, "content": message.labelled} for message in shown]}
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
+    async def run(self, target: Any, arguments: dict[str, Any], log: list[ModelRequests]) -> Any:
         watch = _Watch()
         config = arguments.pop("run_config", None) or RunConfig()
         config = RunConfig(**config) if isinstance(config, dict) else config
@@ -39,7 +36,7 @@ class Agents:
         try:
             result = await Runner.run(target, **arguments, hooks=watch, run_config=config)
         finally:
-            asked += watch.asked()
+            log += watch.requests()
         if result.interruptions:
             names = ", ".join(str(item.name) for item in result.interruptions)
             raise RuntimeError(f"the agent waits for a person to approve: {names}")
@@ -74,22 +71,23 @@ class _Watch(RunHooks):  # type: ignore[misc]  # its types are not read
             ModelRequests(tokens, max(1, usage.requests), "openai" if model else "", model)
         )
 
-    def asked(self) -> list[ModelRequests]:
+    def requests(self) -> list[ModelRequests]:
         """Return what was noted, and what agents took that are tools of others."""
         own, total = self._own, self._total
         if total is None:
             return own
-        known = [tool.tokens for tool in own if tool.tokens is not None]
-        rest = _tokens(total)
+        known = [requests.tokens for requests in own if requests.tokens is not None]
+        whole = _tokens(total)
         rest = Tokens(
-            rest.input - sum(tokens.input for tokens in known),
-            rest.output - sum(tokens.output for tokens in known),
-            rest.cached - sum(tokens.cached for tokens in known),
-            rest.written - sum(tokens.written for tokens in known),
+            whole.input - sum(tokens.input for tokens in known),
+            whole.output - sum(tokens.output for tokens in known),
+            whole.cached - sum(tokens.cached for tokens in known),
+            whole.written - sum(tokens.written for tokens in known),
         )
         if rest == Tokens(0, 0):
             return own
-        return [*own, ModelRequests(rest, max(1, total.requests - sum(tool.calls for tool in own)))]
+        calls = total.requests - sum(requests.calls for requests in own)
+        return [*own, ModelRequests(rest, max(1, calls))]
 
 
 def _tokens(usage: Usage) -> Tokens:

@@ -39,7 +39,7 @@ def _last(view: View, of: str) -> str:
     return turns[-1].output.content if turns else ""
 
 
-def _last_text_of(view: View, of: str) -> str:
+def _all_texts(view: View, of: str) -> str:
     lines = [f'The output of "{turn.agent}": {turn.output.content}' for turn in _turns(view, of)]
     return "\n".join(lines)
 
@@ -56,7 +56,7 @@ PLACES: Mapping[str, Callable[[View, str], str]] = {
     "count": lambda view, of: str(len(_turns(view, of or view.agent)) + 1),
     "turn": lambda view, _: str(len(view.turns) + 1),
     "last": _last,
-    "said": _last_text_of,
+    "said": _all_texts,
 }
 """What may stand in braces; `last`, `said` and `count` also with ":" and an agent's name."""
 
@@ -91,29 +91,29 @@ def filled(text: str, view: View) -> str:
 
 @frozen
 class Prompted(Agent):
-    r"""One prompt, one completion, one strict reading of it.
+    r"""Asks a model once, with a prompt, and reads a value from the response.
 
-    Made for models that are trained: what is said is a turn whether or not it can be read. A
-    response that cannot be read, or that was cut, counts as `fallback`; the turn's metadata says
-    `valid: false`, and trainers can fine that. The turn's data is {"value", "valid"}, and "next"
-    with `route`, for the policy `follow`.
+    Made for models that are trained: a response is a turn whether or not it can be read. One that
+    cannot be read, or that was cut, counts as `fallback`; the turn's metadata says `valid: false`,
+    and trainers can penalise that. The turn's data is {"value", "valid"}, and "next" with `route`,
+    for the policy `follow`.
 
     Args:
-        model: who completes.
+        model: the model that is asked.
         prompt: the user's message, with places: {problem}, {observation}, {agent}, {option}, {turn}
             (number of this turn), {count} and {count:AGENT} (number of the next turn of one agent),
             {last} and {last:AGENT}, {said} and {said:AGENT} (all turns, with names).
         system: the system message; same places.
-        role: in words, for people and policies.
+        role: what the agent does, in words, for people and policies.
         form: what is read: the whole text, the content of <TAG>..</TAG>, or of \boxed{..}.
-        tag: its name, for `form: tag`.
-        choices: what may be said, whatever the case; anything else cannot be read.
-        route: who is next, by what was said.
-        fallback: what a response that cannot be read is taken to say; null for nothing.
-        whole: others read the whole response and not only what was read from it.
-        final: the episode ends after this turn.
+        tag: the tag's name, for `form: tag`.
+        choices: the allowed values, in upper or lower case; other values cannot be read.
+        route: the next agent, by value.
+        fallback: the value of a response that cannot be read; null for none.
+        whole: whether others read the whole response instead of the value.
+        final: whether the episode ends after this turn.
         max_tokens: of the response; by default the model's own.
-        temperature: likewise.
+        temperature: of sampling; by default the model's own.
     """
 
     model: Model
@@ -149,7 +149,7 @@ class Prompted(Agent):
             raise ValueError(f"fallback: {self.fallback!r} leads nowhere; route says where to")
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Ask once, read once.
+        """Return the turn.
 
         Raises:
             CallError: (permanent) `route` leads to nobody in the team.
@@ -207,7 +207,7 @@ class Prompted(Agent):
 
 
 def read_response(text: str, form: Form, tag: str = "") -> str | None:
-    r"""Return what a response says, or None if it does not have the form.
+    r"""Return the value in a response, or None if it does not have the form.
 
     The last tag or box counts, because models correct themselves.
 

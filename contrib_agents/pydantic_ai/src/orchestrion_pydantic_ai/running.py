@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrion_foreign import Message, ModelRequests, Tokens
+from orchestrion_foreign import Framework, Message, ModelRequests, Tokens
 from pydantic_ai import DeferredToolRequests
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import ReinjectSystemPrompt
@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 from pydantic_ai.usage import RunUsage
 
 
-class Agents:
+class Agents(Framework):
     """See `Framework`."""
 
     wanted = "an Agent of pydantic_ai"
@@ -22,9 +22,6 @@ class Agents:
 
     def fits(self, target: Any) -> bool:
         return isinstance(target, AbstractAgent)
-
-    def refused(self, target: Any, settings: Any) -> str:
-        return ""
 
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
         *earlier, last = shown
@@ -35,12 +32,12 @@ class Agents:
             arguments["capabilities"] = [ReinjectSystemPrompt()]
         return arguments
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
+    async def run(self, target: Any, arguments: dict[str, Any], log: list[ModelRequests]) -> Any:
         usage = RunUsage()
         try:
             result = await target.run(**arguments, usage=usage)
         finally:
-            asked += _requests_of(usage)
+            log += _requests_of(usage)
         if isinstance(result.output, DeferredToolRequests):
             waiting = [*result.output.approvals, *result.output.calls]
             names = ", ".join(call.tool_name for call in waiting)

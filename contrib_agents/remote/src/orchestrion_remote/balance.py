@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -30,8 +30,8 @@ ELSEWHERE: frozenset[Fault] = frozenset({"transient", "overload", "rate_limit"})
 
 @define(eq=False)
 class _Place(Generic[T]):
-    at: T
     name: str
+    connection: T
     active: int = 0  # calls in flight
     chosen: int = 0  # the number of its latest call
     failures: int = 0  # in a row
@@ -50,7 +50,7 @@ class Balancer(Generic[T]):
     """Makes attempts at one of several equivalent addresses.
 
     Args:
-        places: what is asked, with the names that error messages have.
+        connections: what is asked, by address.
         seconds: the maximum of one attempt in total.
         healthy: raises a `CallError` if an address is not healthy; None asks for nothing.
         clock: in seconds.
@@ -58,19 +58,15 @@ class Balancer(Generic[T]):
 
     def __init__(
         self,
-        places: Sequence[tuple[str, T]],
+        connections: Mapping[str, T],
         seconds: float,
-        healthy: Callable[[T], Awaitable[None]] | None = None,
+        healthy: Callable[[str, T], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._places = [_Place(at, name) for name, at in places]
+        self.size = len(connections)
+        self._places = [_Place(name, connection) for name, connection in connections.items()]
         self._seconds, self._healthy, self._clock = seconds, healthy, clock
         self._numbers = count(1)
-
-    @property
-    def size(self) -> int:
-        """Return how many addresses there are."""
-        return len(self._places)
 
     async def check(self) -> list[str]:
         """Return what is wrong with each address that is not healthy now; these rest."""
@@ -79,12 +75,12 @@ class Balancer(Generic[T]):
         results = await asyncio.gather(*map(self._wrong, self._places))
         return [text for text in results if text]
 
-    async def call(self, ask: Callable[[T], Awaitable[Answer]], reserve: Usage) -> Answer:
+    async def call(self, ask: Callable[[str, T], Awaitable[Answer]], reserve: Usage) -> Answer:
         """Return the answer of one attempt.
 
         Args:
-            ask: asks one address. A `CallError` with `spent` says that the attempt may have cost
-                something; without, that it was free.
+            ask: asks one address by its connection. A `CallError` with `spent` says that the
+                attempt may have cost something; without, that it was free.
             reserve: the most that an attempt takes; booked if no answer comes in time.
 
         Raises:
@@ -99,7 +95,7 @@ class Balancer(Generic[T]):
             raise CallError(text, spent=reserve) from None
 
     async def _anywhere(
-        self, ask: Callable[[T], Awaitable[Answer]], limit: asyncio.Timeout
+        self, ask: Callable[[str, T], Awaitable[Answer]], limit: asyncio.Timeout
     ) -> Answer:
         left = list(self._places)
         while True:
@@ -109,8 +105,8 @@ class Balancer(Generic[T]):
             place.chosen = next(self._numbers)
             try:
                 if place.failures and self._healthy is not None:
-                    await self._healthy(place.at)
-                answer = await ask(place.at)
+                    await self._healthy(place.name, place.connection)
+                answer = await ask(place.name, place.connection)
             except CallError as error:
                 if error.fault not in ELSEWHERE:
                     raise
@@ -135,7 +131,7 @@ class Balancer(Generic[T]):
     async def _wrong(self, place: _Place[T]) -> str:
         assert self._healthy is not None
         try:
-            await self._healthy(place.at)
+            await self._healthy(place.name, place.connection)
         except CallError as error:
             place.rest(self._clock(), error.retry_after)
             return str(error)

@@ -5,7 +5,6 @@ A request is a mapping here, which HTTP sends as JSON and gRPC as the messages o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 from typing import Annotated, Any
 
@@ -38,7 +37,7 @@ _encode = msgspec.json.encode
 
 
 def request_of(view: View, key: Key) -> dict[str, JSON]:
-    """Return what an agent elsewhere is asked; `asked` makes the view and the key again.
+    """Return what an agent elsewhere is asked; `view_and_key` makes the view and the key again.
 
     Only what the agent may read is in it.
     """
@@ -52,15 +51,7 @@ def request_of(view: View, key: Key) -> dict[str, JSON]:
         "turns": [_turn_body(turn) for turn in own],
         "given": [_turn_body(turn) for turn in view.given],
         "observation": None if view.observation is None else as_data(view.observation),
-        "team": [
-            {
-                "name": member.name,
-                "options": list(member.options),
-                "role": member.role,
-                "ends": member.ends,
-            }
-            for member in view.team
-        ],
+        "team": as_data(view.team),
         "key": key.hex(),
     }
 
@@ -83,13 +74,6 @@ class _PastTurn(Struct, gc=False):
     index: int | None = None
 
 
-class _Fellow(Struct):
-    name: str
-    options: list[str] = []
-    role: str = ""
-    ends: bool = False
-
-
 class _ActRequest(Struct):
     problem: Problem
     name: str = ""
@@ -97,11 +81,11 @@ class _ActRequest(Struct):
     turns: Annotated[list[_PastTurn], _Few] = []
     given: Annotated[list[_PastTurn], _Few] = []
     observation: Observation | None = None
-    team: Annotated[list[_Fellow], _Few] = []
+    team: Annotated[list[Member], _Few] = []
     key: str = ""
 
 
-def asked(request: JSON) -> tuple[View, Key]:
+def view_and_key(request: JSON) -> tuple[View, Key]:
     """Return the view and the key of a request: its JSON text, or the mapping.
 
     Raises:
@@ -127,12 +111,12 @@ def asked(request: JSON) -> tuple[View, Key]:
         reduce(Trajectory.append, _turns(body.turns), Trajectory()),
         body.observation,
         given=tuple(_turns(body.given)),
-        team=tuple(Member(m.name, tuple(m.options), m.role, m.ends) for m in body.team),
+        team=tuple(body.team),
     )
     return view, Key(key)
 
 
-def _turns(said: list[_PastTurn]) -> list[Turn]:
+def _turns(turns: list[_PastTurn]) -> list[Turn]:
     return [
         Turn(
             place if turn.index is None else turn.index,
@@ -140,7 +124,7 @@ def _turns(said: list[_PastTurn]) -> list[Turn]:
             turn.option,
             Output(turn.content, data=turn.data),
         )
-        for place, turn in enumerate(said)
+        for place, turn in enumerate(turns)
     ]
 
 
@@ -184,16 +168,6 @@ class Reply(Struct):
         except (StoreError, UnicodeEncodeError) as error:
             return cls(usage=stated, error=f"its output cannot be sent: {error}")
         return reply
-
-    def data_of(self) -> Mapping[str, JSON]:
-        """Return what is recorded of it, beside the usage."""
-        return {
-            "content": self.content,
-            "data": self.data,
-            "final": self.final,
-            "metadata": self.metadata,
-            "error": self.error or "",
-        }
 
 
 def reply_of(body: bytes, path: str = "content") -> Reply:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,9 +16,6 @@ from orchestrion.cli import (
     override_option,
     stopped_by_signals,
 )
-
-if TYPE_CHECKING:
-    from orchestrion_remote.server import Settings
 
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 _PORT = click.IntRange(0, 65535)
@@ -74,7 +70,10 @@ def agent_server(
 
     SIGTERM or Ctrl-C lets turns in flight finish; a second one ends at once.
     """
-    from orchestrion_remote.server import Settings
+    import asyncio
+
+    from orchestrion.runs import open_run
+    from orchestrion_remote.server import Settings, serving
 
     key = ""
     if key_env is not None:
@@ -89,36 +88,21 @@ def agent_server(
         cert_key=tls_key,
         client_ca=client_ca,
     )
-    blocked = [*options(ctx).block, *block]
-    in_loop(_serve(target, overrides, blocked, names, host, port, http_port, settings))
 
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
+            for line in trained.notes:
+                note(line)
+            with stopped_by_signals(stop):
+                async with serving(trained, names, host, port, http_port, settings) as server:
+                    shown = f"[{host}]" if ":" in host else host
+                    places = f"gRPC at {shown}:{server.grpc_port}"
+                    if server.http_port is not None:
+                        scheme = "http" if settings.cert is None else "https"
+                        places += f", {scheme}://{shown}:{server.http_port}/agents/NAME"
+                    note(f"serving {', '.join(server.agents.names)}: {places}")
+                    await stop.wait()
+                    note("stopping: no new requests")
 
-async def _serve(
-    target: str,
-    overrides: tuple[str, ...],
-    block: list[str],
-    names: tuple[str, ...],
-    host: str,
-    port: int,
-    http_port: int | None,
-    settings: Settings,
-) -> None:
-    import asyncio
-
-    from orchestrion.runs import open_run
-    from orchestrion_remote.server import serving
-
-    stop = asyncio.Event()
-    async with open_run(target, overrides, block) as trained:
-        for line in trained.notes:
-            note(line)
-        with stopped_by_signals(stop):
-            async with serving(trained, names, host, port, http_port, settings) as server:
-                shown = f"[{host}]" if ":" in host else host
-                places = f"gRPC at {shown}:{server.grpc_port}"
-                if server.http_port is not None:
-                    scheme = "http" if settings.cert is None else "https"
-                    places += f", {scheme}://{shown}:{server.http_port}/agents/NAME"
-                note(f"serving {', '.join(server.agents.names)}: {places}")
-                await stop.wait()
-                note("stopping: no new requests")
+    in_loop(serve())

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 from attrs import field, frozen
 
-from orchestrion import JSON, Agent, Key, Meta, OpenContext, View
-from orchestrion_remote.body import request_of
-from orchestrion_remote.settings import Remote, RemoteAgent, open_balancer, secret_of
+from orchestrion import JSON, Key, Meta, View
+from orchestrion_remote.settings import Client, Most, Remote
 
 
 def _addresses(instance: object, attribute: Any, value: Sequence[str]) -> None:
@@ -56,6 +55,8 @@ class Http(Remote):
     headers: Mapping[str, str] = field(factory=dict, repr=False, metadata={"secret": True})
     health: Annotated[str, Meta(pattern=r"^/\S*$")] | None = None
 
+    protocol: ClassVar[str] = "http"
+
     def __attrs_post_init__(self) -> None:
         if self.format == "chat":
             if not self.model:
@@ -69,30 +70,15 @@ class Http(Remote):
             if getattr(self, name):
                 raise ValueError(f"{name}: has no effect with format: json; remove it")
 
-    @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
-        """Yield the agent; its connections are closed at the end.
-
-        Raises:
-            UsageError: the key is missing, or no address is healthy.
-        """
-        name = f"http:{ctx.path.removeprefix('agents.')}"
-        chat = self.format == "chat"
-        write = self._messages if chat else request_of
-        key = secret_of(self, ctx)
-        if not ctx.live:
-            yield RemoteAgent(self, name, write, None)
-            return
+    def client(self, key: str, name: str, path: str) -> AbstractAsyncContextManager[Client]:
         from orchestrion_remote.http_client import HttpClient
 
-        async with HttpClient.opened(self, key) as client:
-            await open_balancer(client.balancer, ctx)
-            yield RemoteAgent(self, name, write, client.ask, self._bound if chat else _unbounded)
+        return HttpClient.opened(self, key)
 
-    def _messages(self, view: View, key: Key) -> JSON:
-        """Return the body in the format of chat completions: texts alone, own turns as the
-        assistant's.
-        """
+    def request(self, view: View, key: Key) -> JSON:
+        if self.format == "json":
+            return super().request(view, key)
+        # The format of chat completions: texts alone, own turns as the assistant's.
         messages: list[JSON] = []
         if self.instructions:
             messages.append({"role": "system", "content": self.instructions})
@@ -110,10 +96,8 @@ class Http(Remote):
             body["max_tokens"] = self.max_tokens
         return body
 
-    def _bound(self, content: JSON) -> tuple[int, int]:
-        """Return the most tokens of a call: no token is shorter than a byte."""
-        return len(msgspec.json.encode(content)), self.max_tokens or 0
-
-
-def _unbounded(content: JSON) -> tuple[int, int]:
-    return 0, 0
+    def bound(self, content: JSON) -> Most:
+        if self.format == "json":
+            return super().bound(content)
+        # No token is shorter than a byte.
+        return Most(len(msgspec.json.encode(content)), self.max_tokens or 0)

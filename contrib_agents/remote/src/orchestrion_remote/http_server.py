@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrion import UsageError, is_local
 from orchestrion.cli import Impatient, listener
-from orchestrion_remote.body import LARGEST, asked
+from orchestrion_remote.body import LARGEST, view_and_key
 from orchestrion_remote.server import AGAIN, Agents, RefusedError, Settings
 
 BODY_SECONDS = 30.0
@@ -83,7 +83,6 @@ class _Service:
         self._agents, self._open = agents, open_to_all
 
     async def health(self, request: Request) -> Response:
-        """Answer a health check."""
         return Response(status_code=503 if self._agents.stopping else 200)
 
     async def act(self, request: Request) -> Response:
@@ -92,14 +91,15 @@ class _Service:
             return _error(401, "the key is missing or wrong")
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         # A web page in somebody's browser can send neither to this machine.
-        if kind != "application/json" or (self._open and not _meant(request)):
+        local = is_local(request.url.hostname or "")
+        if kind != "application/json" or (self._open and not local):
             return _error(
                 415, "send the body as `content-type: application/json`, to this machine's own name"
             )
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await _body(request)
-            view, key = asked(body)
+            view, key = view_and_key(body)
         except TimeoutError:
             return _error(408, "the body did not come in time")
         except UsageError as error:
@@ -120,10 +120,6 @@ class _Service:
             work.cancel()
             gone.cancel()
             await asyncio.wait({work, gone})
-
-
-def _meant(request: Request) -> bool:
-    return is_local(request.url.hostname or "")
 
 
 async def _body(request: Request) -> bytes:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from attrs import field, frozen
 
-from orchestrion import Agent, Meta, OpenContext
-from orchestrion_remote.body import request_of
-from orchestrion_remote.settings import Remote, RemoteAgent, open_balancer, secret_of
+from orchestrion import Meta
+from orchestrion_remote.settings import Client, Remote
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):\d{1,5}")
 
@@ -61,20 +60,9 @@ class Grpc(Remote):
     agent: Annotated[str, Meta(min_length=1)] | None = None
     tls: Tls | None = None
 
-    @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
-        """Yield the agent; its connections are closed at the end.
+    protocol: ClassVar[str] = "grpc"
 
-        Raises:
-            UsageError: the key or a certificate is missing, or no address is healthy.
-        """
-        name = ctx.path.removeprefix("agents.")
-        key = secret_of(self, ctx)
-        if not ctx.live:
-            yield RemoteAgent(self, f"grpc:{name}", request_of, None)
-            return
+    def client(self, key: str, name: str, path: str) -> AbstractAsyncContextManager[Client]:
         from orchestrion_remote.rpc_client import GrpcClient
 
-        async with GrpcClient.opened(self, ctx.path, self.agent or name, key) as client:
-            await open_balancer(client.balancer, ctx)
-            yield RemoteAgent(self, f"grpc:{name}", request_of, client.ask)
+        return GrpcClient.opened(self, path, self.agent or name, key)

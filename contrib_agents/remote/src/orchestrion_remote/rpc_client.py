@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import grpc
-from attrs import frozen
 
 from orchestrion import JSON, Answer, CallError, Calls, Fault, Usage, UsageError, hidden
 from orchestrion_remote import agent_pb2 as pb
@@ -25,7 +25,6 @@ from orchestrion_remote.rpc_wire import (
     message_of,
     reply_from,
 )
-from orchestrion_remote.settings import Rates, answer_of
 
 _CODE = grpc.StatusCode
 _READY = grpc.ChannelConnectivity.READY
@@ -33,7 +32,7 @@ _BROKEN = (
     grpc.ChannelConnectivity.TRANSIENT_FAILURE,
     grpc.ChannelConnectivity.SHUTDOWN,
 )
-_LOOK = 10.0
+_HEALTH_SECONDS = 10.0
 _CHANNEL = [
     *OPTIONS,
     ("grpc.enable_retries", 0),  # they are the call path's
@@ -59,20 +58,13 @@ _FAULTS: dict[Any, Fault] = {
 _UNSENT = (_CODE.RESOURCE_EXHAUSTED, _CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED)
 
 
-@frozen
-class _Address:
-    name: str
-    channel: Any
-
-
 class GrpcClient:
-    """Asks an agent at its addresses."""
+    """See `Client`."""
 
-    def __init__(self, settings: Grpc, agent: str, key: str, addresses: list[_Address]) -> None:
+    def __init__(self, settings: Grpc, agent: str, key: str, channels: Mapping[str, Any]) -> None:
         self._settings, self._agent = settings, agent
-        self._rates = Rates(settings.price, settings.most)
         self._metadata = (("authorization", f"Bearer {key}"),) if key else ()
-        self.balancer = Balancer([(a.name, a) for a in addresses], settings.timeout, self._check)
+        self.balancer = Balancer(channels, settings.timeout, self._check)
 
     @classmethod
     @asynccontextmanager
@@ -87,45 +79,42 @@ class GrpcClient:
         if settings.tls is not None and settings.tls.name is not None:
             options.append(("grpc.ssl_target_name_override", settings.tls.name))
         async with AsyncExitStack() as stack:
-            addresses = []
+            channels = {}
             for address in settings.addresses:
                 if credentials is None:
                     channel = grpc.aio.insecure_channel(address, options)
                 else:
                     channel = grpc.aio.secure_channel(address, credentials, options)
-                addresses.append(_Address(address, await stack.enter_async_context(channel)))
-            yield cls(settings, agent, key, addresses)
+                channels[address] = await stack.enter_async_context(channel)
+            yield cls(settings, agent, key, channels)
 
     async def ask(self, content: JSON, name: str, reserve: Usage, calls: Calls) -> Answer:
-        """Make one attempt at a call; cancelling it cancels the call at the server.
-
-        Raises:
-            CallError: with its kind of fault.
-        """
         message = message_of(content, self._agent)
+        return await self.balancer.call(
+            partial(self._act, message=message, reserve=reserve, calls=calls), reserve
+        )
 
-        async def act(address: _Address) -> Answer:
-            await _connected(address)
-            try:
-                response = await self._response(address, message, calls)
-                reply = reply_from(response)
-            except grpc.aio.AioRpcError as error:
-                raise _fault(address, error, reserve) from None
-            except ValueError as error:
-                text = f"{address.name}: an answer that cannot be used: {error}"
-                raise CallError(text, "malformed", spent=reserve) from None
-            return answer_of(reply, self._rates, reserve)
+    async def _act(
+        self, address: str, channel: Any, message: Any, reserve: Usage, calls: Calls
+    ) -> Answer:
+        await _connected(address, channel)
+        try:
+            reply = reply_from(await self._response(channel, message, calls))
+        except grpc.aio.AioRpcError as error:
+            raise _fault(address, error, reserve) from None
+        except ValueError as error:
+            text = f"{address}: an answer that cannot be used: {error}"
+            raise CallError(text, "malformed", spent=reserve) from None
+        return self._settings.booked(reply, reserve)
 
-        return await self.balancer.call(act, reserve)
-
-    async def _response(self, address: _Address, message: Any, calls: Calls) -> Any:
+    async def _response(self, channel: Any, message: Any, calls: Calls) -> Any:
         options = {"metadata": self._metadata, "timeout": self._settings.timeout}
         if not calls.watched:
-            act = address.channel.unary_unary(
+            act = channel.unary_unary(
                 ACT, pb.ActRequest.SerializeToString, pb.ActResponse.FromString
             )
             return await act(message, **options)
-        stream = address.channel.unary_stream(
+        stream = channel.unary_stream(
             ACT_STREAM, pb.ActRequest.SerializeToString, pb.ActEvent.FromString
         )
         async for event in stream(message, **options):
@@ -134,22 +123,23 @@ class GrpcClient:
             calls.show(event.piece.text)
         raise ValueError("the stream ended without a response")
 
-    async def _check(self, address: _Address) -> None:
+    async def _check(self, address: str, channel: Any) -> None:
         """Raise a `CallError` if an address is not healthy; one that cannot tell is."""
-        check = address.channel.unary_unary(HEALTH)
+        check = channel.unary_unary(HEALTH)
         try:
-            async with asyncio.timeout(_LOOK):
-                await _connected(address)
+            async with asyncio.timeout(_HEALTH_SECONDS):
+                await _connected(address, channel)
                 status = await check(b"", metadata=self._metadata)
         except TimeoutError:
-            raise CallError(f"{address.name}: no answer within {_LOOK:g} s", "overload") from None
+            text = f"{address}: no answer within {_HEALTH_SECONDS:g} s"
+            raise CallError(text, "overload") from None
         except grpc.aio.AioRpcError as error:
             if error.code() is _CODE.UNIMPLEMENTED:
                 return
             raise CallError(_text(address, error), "overload") from None
         if status != SERVING:
             word = "not serving" if status == NOT_SERVING else "not healthy"
-            raise CallError(f"{address.name}: {word}", "overload")
+            raise CallError(f"{address}: {word}", "overload")
 
 
 def _credentials(tls: Tls, path: str) -> Any:
@@ -164,25 +154,22 @@ def _credentials(tls: Tls, path: str) -> Any:
     return grpc.ssl_channel_credentials(read(tls.ca), read(tls.key), read(tls.cert))
 
 
-async def _connected(address: _Address) -> None:
+async def _connected(address: str, channel: Any) -> None:
     """Return when there is a connection.
 
     Raises:
         CallError: there is none, so that nothing was sent.
     """
-    channel = address.channel
     state = channel.get_state(try_to_connect=True)
     while state is not _READY:
         if state in _BROKEN:
-            raise CallError(f"{address.name}: no connection")
+            raise CallError(f"{address}: no connection")
         await channel.wait_for_state_change(state)
         state = channel.get_state(try_to_connect=True)
 
 
-def _fault(address: _Address, error: grpc.aio.AioRpcError, reserve: Usage) -> CallError:
-    """Return the fault of a call that was sent: it may have cost something, unless it was
-    refused.
-    """
+def _fault(address: str, error: grpc.aio.AioRpcError, reserve: Usage) -> CallError:
+    """Return the fault of a call that was sent: unless it was refused, it may have cost money."""
     code, hint = error.code(), _hint(error)
     if code is _CODE.RESOURCE_EXHAUSTED and "larger than max" in (error.details() or ""):
         # The library says it so, of a request or an answer that is too long.
@@ -205,6 +192,6 @@ def _hint(error: grpc.aio.AioRpcError) -> float | None:
     return None
 
 
-def _text(address: _Address, error: grpc.aio.AioRpcError) -> str:
+def _text(address: str, error: grpc.aio.AioRpcError) -> str:
     details = " ".join(hidden(error.details() or "").split())[:300]
-    return f"{address.name}: {error.code().name} {details}".rstrip()
+    return f"{address}: {error.code().name} {details}".rstrip()

@@ -11,7 +11,7 @@ import grpc
 
 from orchestrion import Key, UsageError, View
 from orchestrion_remote import agent_pb2 as pb
-from orchestrion_remote.body import Reply, asked
+from orchestrion_remote.body import Reply, view_and_key
 from orchestrion_remote.rpc_wire import (
     HEALTH,
     NOT_SERVING,
@@ -99,7 +99,6 @@ class _Service:
         self._agents = agents
 
     async def act(self, request: Any, context: Any) -> Any:
-        """Answer one request."""
         view, key = await self._request(request, context)
         try:
             return reply_message(await self._agents.act(request.agent, view, key))
@@ -122,15 +121,14 @@ class _Service:
             await events.aclose()
 
     async def check(self, request: bytes, context: Any) -> bytes:
-        """Answer a health check."""
         return NOT_SERVING if self._agents.stopping else SERVING
 
     async def _request(self, request: Any, context: Any) -> tuple[View, Key]:
-        given = dict(context.invocation_metadata() or ()).get("authorization")
-        if not self._agents.permits(given):
+        authorization = dict(context.invocation_metadata() or ()).get("authorization")
+        if not self._agents.permits(authorization):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the key is missing or wrong")
         try:
-            return asked(request_from(request))
+            return view_and_key(request_from(request))
         except (UsageError, ValueError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise AssertionError from error  # abort has raised

@@ -1,8 +1,12 @@
-"""The messages of agent.proto, from and to requests and replies as `body` has them."""
+"""The messages of agent.proto, from and to requests and replies as `body` has them.
+
+Names are the same on both sides. A field `x_json` holds `x` as JSON, and bytes are hexadecimal in
+`body`. None, and what is left out, is a field that is not set.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from typing import Any
 
 import msgspec
@@ -10,20 +14,6 @@ import msgspec
 from orchestrion import JSON
 from orchestrion_remote import agent_pb2 as pb
 from orchestrion_remote.body import LARGEST, MOST, Reply, StatedUsage
-
-__all__ = [
-    "ACT",
-    "ACT_STREAM",
-    "HEALTH",
-    "NOT_SERVING",
-    "OPTIONS",
-    "SERVICE",
-    "SERVING",
-    "message_of",
-    "reply_from",
-    "reply_message",
-    "request_from",
-]
 
 SERVICE = "orchestrion.agent.v1.Agent"
 ACT, ACT_STREAM = f"/{SERVICE}/Act", f"/{SERVICE}/ActStream"
@@ -41,34 +31,7 @@ OPTIONS: list[tuple[str, Any]] = [
 
 def message_of(request: Mapping[str, JSON], agent: str) -> pb.ActRequest:
     """Return the message for a request to an agent of a server."""
-    problem, observation = request["problem"], request["observation"]
-    message = pb.ActRequest(
-        agent=agent,
-        name=request["name"],
-        option=request["option"],
-        problem=pb.Problem(
-            id=problem["id"],
-            text=problem["text"],
-            data_json=_json(problem["data"]),
-            category=problem["category"],
-        ),
-        turns=map(_turn, request["turns"]),
-        given=map(_turn, request["given"]),
-        team=[pb.Member(**member) for member in request["team"]],
-        key=bytes.fromhex(request["key"]),
-    )
-    if observation is not None:
-        message.observation.CopyFrom(
-            pb.Observation(
-                text=observation["text"],
-                data_json=_json(observation["data"]),
-                features=observation["features"],
-                blocked=observation["blocked"],
-                progress=observation["progress"],
-                hints_json=_json(observation["hints"] or None),
-            )
-        )
-    return message
+    return pb.ActRequest(**_fields(pb.ActRequest.DESCRIPTOR, {**request, "agent": agent}))
 
 
 def request_from(message: pb.ActRequest) -> dict[str, JSON]:
@@ -79,101 +42,62 @@ def request_from(message: pb.ActRequest) -> dict[str, JSON]:
     """
     if max(len(message.turns), len(message.given), len(message.team)) > MOST:
         raise ValueError(f"it has more than {MOST} turns")
-    problem, observation = message.problem, message.observation
-    return {
-        "name": message.name,
-        "option": _optional(message, "option"),
-        "problem": {
-            "id": problem.id,
-            "text": problem.text,
-            "data": _data(problem.data_json),
-            "category": problem.category,
-        },
-        "turns": [_turn_body(turn) for turn in message.turns],
-        "given": [_turn_body(turn) for turn in message.given],
-        "observation": {
-            "text": observation.text,
-            "data": _data(observation.data_json),
-            "features": list(observation.features),
-            "blocked": list(observation.blocked),
-            "progress": _optional(observation, "progress"),
-            "hints": _data(observation.hints_json) or {},
-        }
-        if message.HasField("observation")
-        else None,
-        "team": [
-            {
-                "name": member.name,
-                "options": list(member.options),
-                "role": member.role,
-                "ends": member.ends,
-            }
-            for member in message.team
-        ],
-        "key": message.key.hex(),
-    }
+    return _values(message)
 
 
 def reply_message(reply: Reply) -> pb.ActResponse:
     """Return the message for a reply."""
-    usage = reply.usage or StatedUsage()
-    return pb.ActResponse(
-        content=reply.content,
-        data_json=_json(reply.data),
-        usage=pb.Usage(**msgspec.structs.asdict(usage)),
-        final=reply.final,
-        metadata_json=_json(reply.metadata or None),
-        error=reply.error,
-    )
+    usage = msgspec.structs.asdict(reply.usage or StatedUsage())
+    values = {**msgspec.structs.asdict(reply), "usage": usage}
+    return pb.ActResponse(**_fields(pb.ActResponse.DESCRIPTOR, values))
 
 
 def reply_from(message: pb.ActResponse) -> Reply:
     """Return the reply in a message.
 
     Raises:
-        ValueError: a field that holds JSON does not, or the usage is negative.
+        ValueError: a field that holds JSON does not, or holds something else than it should.
     """
-    stated = None
-    if message.HasField("usage"):
-        usage = message.usage
-        fields = ("calls", "input_tokens", "output_tokens", "cost")
-        known = {name: getattr(usage, name) for name in fields}
-        stated = msgspec.convert({**known, "usd": _optional(usage, "usd")}, StatedUsage)
-    metadata = _data(message.metadata_json) or {}
-    if not isinstance(metadata, dict):
-        raise ValueError("metadata_json is no object")
-    return Reply(
-        message.content,
-        _data(message.data_json),
-        stated,
-        message.final,
-        metadata,
-        message.error or None,
-    )
+    return msgspec.convert(_values(message), Reply)
 
 
-def _turn(said: Mapping[str, JSON]) -> pb.Turn:
-    fields = {name: said[name] for name in ("index", "agent", "option", "content")}
-    return pb.Turn(**fields, data_json=_json(said["data"]))
+def _fields(descriptor: Any, values: Mapping[str, JSON]) -> dict[str, Any]:
+    """Return the fields of a message, those of the messages in it as mappings."""
+    fields: dict[str, Any] = {}
+    for field in descriptor.fields:
+        value = values.get(field.name.removesuffix("_json"))
+        if value is None:
+            continue
+        if field.name.endswith("_json"):
+            value = msgspec.json.encode(value).decode()
+        elif field.type == field.TYPE_BYTES:
+            value = bytes.fromhex(value)
+        elif field.message_type is not None and isinstance(value, list):
+            value = [_fields(field.message_type, element) for element in value]
+        elif field.message_type is not None:
+            value = _fields(field.message_type, value)
+        fields[field.name] = value
+    return fields
 
 
-def _turn_body(turn: pb.Turn) -> dict[str, JSON]:
-    return {
-        "index": turn.index,
-        "agent": turn.agent,
-        "option": _optional(turn, "option"),
-        "content": turn.content,
-        "data": _data(turn.data_json),
-    }
-
-
-def _optional(message: Any, name: str) -> Any:
-    return getattr(message, name) if message.HasField(name) else None
-
-
-def _json(data: JSON) -> str:
-    return "" if data is None else msgspec.json.encode(data).decode()
-
-
-def _data(text: str) -> JSON:
-    return msgspec.json.decode(text) if text else None
+def _values(message: Any) -> dict[str, JSON]:
+    """Return the values of the fields that are set."""
+    values: dict[str, JSON] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.has_presence and not message.HasField(field.name):
+            continue
+        if field.name.endswith("_json"):
+            if not value:
+                continue
+            value = msgspec.json.decode(value)
+        elif field.type == field.TYPE_BYTES:
+            value = value.hex()
+        elif isinstance(value, MutableSequence):
+            value = [
+                element if field.message_type is None else _values(element) for element in value
+            ]
+        elif field.message_type is not None:
+            value = _values(value)
+        values[field.name.removesuffix("_json")] = value
+    return values

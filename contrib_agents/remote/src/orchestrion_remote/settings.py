@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Annotated, Any, ClassVar, Protocol
 
-from attrs import frozen
+from attrs import asdict, frozen
 from orchestrion_llm import Limits
 
 from orchestrion import (
@@ -25,8 +26,8 @@ from orchestrion import (
     UsageError,
     View,
 )
-from orchestrion_remote.balance import Balancer, T
-from orchestrion_remote.body import Reply, StatedUsage
+from orchestrion_remote.balance import Balancer
+from orchestrion_remote.body import Reply, request_of
 
 GRACE = 10.0
 """Seconds after an attempt's time limit until the call path ends it, should it hang."""
@@ -68,6 +69,26 @@ class Most:
     usd: Rate | None = None
 
 
+class Client(Protocol):
+    """Asks an agent at the addresses that its balancer chooses among."""
+
+    balancer: Balancer[Any]
+
+    async def ask(self, content: JSON, name: str, reserve: Usage, calls: Calls) -> Answer:
+        """Make one attempt at a call.
+
+        Args:
+            content: the request.
+            name: the same in each attempt at a call.
+            reserve: the most that the attempt takes.
+            calls: of the activation, which receives texts as they come.
+
+        Raises:
+            CallError: with its kind of fault.
+        """
+        ...
+
+
 @frozen(kw_only=True)
 class Remote:
     """Settings of every agent elsewhere.
@@ -92,32 +113,73 @@ class Remote:
     price: Price | None = None
     most: Most | None = None
 
+    protocol: ClassVar[str]
+    """Begins the names of services, in limits and journal."""
 
-@frozen
-class Rates:
-    """How calls of an agent are reserved and booked."""
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
+        """Yield the agent; its connections are closed at the end.
 
-    price: Price | None
-    most: Most | None
+        Raises:
+            UsageError: the key or a certificate is missing, or no address is healthy.
+        """
+        name = ctx.path.removeprefix("agents.")
+        service = f"{self.protocol}:{name}"
+        key = "" if self.key_env is None else ctx.secret(self.key_env).reveal()
+        if not key.isascii() or not key.isprintable():
+            raise UsageError(f"{ctx.path}: {self.key_env} is not a key: it has odd characters")
+        if not ctx.live:
+            yield _RemoteAgent(self, service, None)
+            return
+        async with self.client(key, name, ctx.path) as client:
+            wrong = await client.balancer.check()
+            if wrong and len(wrong) == client.balancer.size:
+                raise UsageError(f"{ctx.path}: no address is healthy: {'; '.join(wrong)}")
+            for text in wrong:
+                ctx.note("health", f"not healthy, tried last: {text}")
+            yield _RemoteAgent(self, service, client)
 
-    def reserve(self, input_tokens: int = 0, output_tokens: int = 0) -> Usage:
-        """Return the most that one call takes: `most`, or else these tokens."""
-        usd: float | None = None
-        if self.most is not None:
-            input_tokens, output_tokens = self.most.input_tokens, self.most.output_tokens
-            usd = self.most.usd
-        return Usage(1, input_tokens, output_tokens, self._usd(usd, input_tokens, output_tokens))
+    def client(self, key: str, name: str, path: str) -> AbstractAsyncContextManager[Client]:
+        """Return what connects to the agent.
 
-    def book(self, stated: StatedUsage | None, reserve: Usage) -> tuple[Usage, bool]:
-        """Return what a call took, and whether that is only its reservation."""
+        Args:
+            key: that is sent; empty sends none.
+            name: of the agent in the team.
+            path: of the component in the config.
+        """
+        raise NotImplementedError
+
+    def request(self, view: View, key: Key) -> JSON:
+        """Return the content of a request."""
+        return request_of(view, key)
+
+    def bound(self, content: JSON) -> Most:
+        """Return the most that a request takes, where `most` is not set."""
+        return Most()
+
+    def reserve(self, most: Most) -> Usage:
+        """Return what is reserved before a call; its US dollars are NaN if they are not known."""
+        usd = self._usd(most.usd, most.input_tokens, most.output_tokens)
+        return Usage(1, most.input_tokens, most.output_tokens, usd)
+
+    def booked(self, reply: Reply, reserve: Usage) -> Answer:
+        """Return a reply as the answer of a call, which took `reserve` if it does not say."""
+        data = {
+            "content": reply.content,
+            "data": reply.data,
+            "final": reply.final,
+            "metadata": reply.metadata,
+            "error": reply.error or "",
+        }
+        stated = reply.usage
         if stated is None:
-            return reserve, True
+            return Answer(data, reserve, estimated=True)
         usd = self._usd(stated.usd, stated.input_tokens, stated.output_tokens)
         cost = stated.cost
         if cost is None:
             cost = 0.0 if math.isnan(usd) else usd
         calls = max(1, stated.calls)
-        return Usage(calls, stated.input_tokens, stated.output_tokens, usd, cost), False
+        return Answer(data, Usage(calls, stated.input_tokens, stated.output_tokens, usd, cost))
 
     def _usd(self, usd: float | None, input_tokens: int, output_tokens: int) -> float:
         if usd is not None:
@@ -125,74 +187,26 @@ class Rates:
         return math.nan if self.price is None else self.price.usd(input_tokens, output_tokens)
 
 
-def secret_of(settings: Remote, ctx: OpenContext) -> str:
-    """Return the key that is sent, registered as a secret; empty for none.
+@frozen(eq=False)
+class _RemoteAgent(Agent):
+    """An opened agent elsewhere; without a client it asks nobody, as in a replay."""
 
-    Raises:
-        UsageError: it is missing, or cannot stand in a header.
-    """
-    if settings.key_env is None:
-        return ""
-    key = ctx.secret(settings.key_env).reveal()
-    if not key.isascii() or not key.isprintable():
-        raise UsageError(f"{ctx.path}: {settings.key_env} is not a key: it has odd characters")
-    return key
+    settings: Remote
+    service: str
+    client: Client | None
 
-
-async def open_balancer(balancer: Balancer[T], ctx: OpenContext) -> None:
-    """Ask all addresses for their health before a run.
-
-    Raises:
-        UsageError: none is healthy.
-    """
-    wrong = await balancer.check()
-    if wrong and len(wrong) == balancer.size:
-        raise UsageError(f"{ctx.path}: no address is healthy: {'; '.join(wrong)}")
-    for text in wrong:
-        ctx.note("health", f"not healthy, tried last: {text}")
-
-
-class RemoteAgent(Agent):
-    """An opened agent elsewhere.
-
-    Args:
-        settings: of the component.
-        name: of the service, in limits and journal.
-        write: makes the content of a request.
-        ask: makes one attempt with what `write` made; None where nobody is asked, as in a replay.
-        bound: the most tokens that a request takes, where `most` is not set.
-    """
-
-    ends = False
-    pure = False
-
-    def __init__(
-        self,
-        settings: Remote,
-        name: str,
-        write: Callable[[View, Key], JSON],
-        ask: Callable[[JSON, str, Usage, Calls], Awaitable[Answer]] | None,
-        bound: Callable[[JSON], tuple[int, int]] = lambda content: (0, 0),
-    ) -> None:
-        self._settings, self._service = settings, name
-        self._write, self._ask, self._bound = write, ask, bound
-        self.rates = Rates(settings.price, settings.most)
-        self.role, self._options = settings.role, tuple(settings.options)
-        limits = settings.limits
-        self._limits = CallLimits(
-            limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
-        )
+    @property
+    def role(self) -> str:
+        return self.settings.role
 
     @property
     def options(self) -> Sequence[str]:
-        """Return the options that a policy chooses from."""
-        return self._options
+        return tuple(self.settings.options)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Return the most that a turn takes, if the settings say it."""
-        most = self._settings.most
+        most = self.settings.most
         # It also bounds what the turn says.
-        return self.rates.reserve() if most is not None and most.output_tokens else None
+        return self.settings.reserve(most) if most is not None and most.output_tokens else None
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Ask the agent for its turn.
@@ -201,21 +215,21 @@ class RemoteAgent(Agent):
             RuntimeError: the agent answered that it could not do its work.
             CallError: it was not reached, or refused.
         """
-        content = self._write(view, key)
-        reserve = self.rates.reserve(*self._bound(content))
-        name = key.hex()
+        settings, name = self.settings, key.hex()
+        content = settings.request(view, key)
+        reserve = settings.reserve(settings.most or settings.bound(content))
 
         async def do() -> Answer:
-            if self._ask is None:
-                raise CallError(f"{self._service}: opened without a connection", "permanent")
-            return await self._ask(content, name, reserve, calls)
+            if self.client is None:
+                raise CallError(f"{self.service}: opened without a connection", "permanent")
+            return await self.client.ask(content, name, reserve, calls)
 
         request = Request(
-            self._service,
+            self.service,
             content,
             sample=name,
-            limits=self._limits,
-            timeout=self._settings.timeout + GRACE,
+            limits=CallLimits(**asdict(settings.limits)),
+            timeout=settings.timeout + GRACE,
         )
         answer = await calls.run(request, do, reserve)
         data: Mapping[str, JSON] = answer.data
@@ -227,9 +241,3 @@ class RemoteAgent(Agent):
             final=data["final"],
             metadata={**data["metadata"], **({"estimated": True} if answer.estimated else {})},
         )
-
-
-def answer_of(reply: Reply, rates: Rates, reserve: Usage) -> Answer:
-    """Return a reply as the answer of a call."""
-    usage, estimated = rates.book(reply.usage, reserve)
-    return Answer(reply.data_of(), usage, estimated)
