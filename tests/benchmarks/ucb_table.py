@@ -61,8 +61,8 @@ class Bandits(Policy):
     """Tries [k] and summed credit [k] by state."""
 
     def __init__(self, known: Sequence[Activation | None], keys: Sequence[str]) -> None:
-        self.known, self.keys = known, keys
-        self.choices = [(None, None) if c is None else (c.agent, c.option) for c in known]
+        self.known = self.choices = known
+        self.keys = keys
         self.table: dict[str, tuple[list[float], list[float]]] = {}
 
     def state(self, situation: Situation) -> str:

@@ -15,7 +15,7 @@ from orchestrion_orchestration_bench.relay import Relay, Worker
 from orchestrion_orchestration_bench.solved import relay_process
 from orchestrion_orchestration_bench.stop import Stop
 
-from orchestrion import (
+from orchestrion import Activation, (
     Activation,
     Decision,
     Key,
@@ -43,7 +43,7 @@ class Table:
 
     def __init__(self, roster: Sequence[Member], stop: bool = False) -> None:
         self.known = choices(roster)
-        self.choices = [(one.agent, one.option) for one in self.known] + [None] * stop
+        self.choices = [*self.known, *[None] * stop]
 
     def weights(self, situation: Situation) -> list[float]:
         """Every choice equally."""
@@ -97,7 +97,7 @@ def test_random_probabilities_have_the_regret_of_random() -> None:
 def test_greedy_takes_the_likeliest_choice() -> None:
     class Mostly(Table):
         def weights(self, situation: Situation) -> list[float]:
-            return [2.0 if one == ("generalist", None) else 1.0 for one in self.choices]
+            return [2.0 if one == Activation("generalist") else 1.0 for one in self.choices]
 
     team = relay_team(RELAY)
     report = regret(RELAY, Mostly(team), team)

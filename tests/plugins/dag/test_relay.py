@@ -6,12 +6,13 @@ from itertools import pairwise
 
 import pytest
 from orchestrion_dag import Graph, Node, policy_of
+from orchestrion_dag.dag import SequentialPolicy
 from orchestrion_orchestration_bench.process import Chain, best_chain
 from orchestrion_orchestration_bench.regret import RegretReport, regret
 from orchestrion_orchestration_bench.relay import Relay
 from orchestrion_orchestration_bench.solved import relay_process
 
-from orchestrion import Member
+from orchestrion import Activation, Member
 
 TASK = Relay()
 PROCESS = relay_process(TASK)
@@ -33,6 +34,12 @@ def test_the_best_fixed_chain_in_one_line_has_the_reward_of_the_benchmark() -> N
     report = judged(Graph(chain=" -> ".join(calls(chain))))
     assert report.sampled.worth.value == pytest.approx(chain.value, abs=1e-12)
     assert report.sampled.worth.value == pytest.approx(0.5592, abs=5e-5)
+
+
+def test_a_chain_states_its_choices_as_activations() -> None:
+    policy = policy_of(Graph(chain="planner -> stop"), ROSTER)
+    assert isinstance(policy, SequentialPolicy)
+    assert policy.choices == (Activation("planner"), Activation("stop"), None)
 
 
 def by_type(chains: dict[str, Chain]) -> Graph:

@@ -40,8 +40,8 @@ class NotExactError(Exception):
 def asker(policy: Any, team: Team) -> Ask | None:
     """Return how to ask a policy for its distribution; None if it does not say.
 
-    A policy says it with `probabilities(situations)` [n, m] over its `choices`, m pairs of agent
-    and option (or activations) with None for stopping; or it is a function of an observation
+    A policy says it with `probabilities(situations)` [n, m] over its `choices`, m
+    activations, with None for stopping; or it is a function of an observation
     that gives a mapping from choices ("agent", "agent:option", "stop") to probabilities.
     """
     if callable(getattr(policy, "probabilities", None)):
@@ -52,12 +52,10 @@ def asker(policy: Any, team: Team) -> Ask | None:
 
 
 def _from_runtime(policy: Any, team: Team) -> Ask:
-    places: dict[tuple[str | None, str | None], int] = {
-        (activation.agent, activation.option): i for i, activation in enumerate(team.choices)
-    }
-    columns = [places.get(_pair(choice)) for choice in policy.choices]
+    places = {(choice.agent, choice.option): i for i, choice in enumerate(team.choices)}
+    columns = [choice and places.get((choice.agent, choice.option)) for choice in policy.choices]
     for choice, column in zip(policy.choices, columns, strict=True):
-        if column is None and _pair(choice)[0] is not None:
+        if column is None and choice is not None:
             raise UsageError(f"the policy chooses {choice!r}, which is not a choice of the team")
 
     def ask(situations: Sequence[Situation]) -> Floats:
@@ -73,16 +71,6 @@ def _from_runtime(policy: Any, team: Team) -> Ask:
         return _distribution(result)
 
     return ask
-
-
-def _pair(choice: Any) -> tuple[str | None, str | None]:
-    """Return a choice of a policy as (agent, option); (None, None) for stopping."""
-    if choice is None:
-        return None, None
-    if hasattr(choice, "agent"):
-        return choice.agent, choice.option
-    agent, option = choice
-    return (agent or None), option
 
 
 def _from_function(policy: Callable[[Observation], Mapping[str, float]], team: Team) -> Ask:

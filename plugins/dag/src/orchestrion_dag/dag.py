@@ -209,8 +209,8 @@ class SequentialPolicy(DagPolicy):
     def __init__(self, plan: GraphPlan) -> None:
         super().__init__(plan)
         tries = dict.fromkeys(attempt for step in plan.steps for attempt in step.tries)
-        self.choices: tuple[tuple[str, str | None] | None, ...] = (*tries, None)
-        """Agent and option of each choice; None means to stop."""
+        self.choices: tuple[Activation | None, ...] = (*(Activation(*pair) for pair in tries), None)
+        """What it may start; None means to stop."""
 
     def probabilities(self, situations: Sequence[Situation]) -> list[list[float]]:
         """Return n x choices: 1 for what it does in a situation, 0 for the rest."""
@@ -218,6 +218,6 @@ class SequentialPolicy(DagPolicy):
         for situation in situations:
             decision = self._decide(situation)
             first = decision.start[0] if decision.start else None
-            place = self.choices.index(None if first is None else (first.agent, first.option))
+            place = self.choices.index(first and Activation(first.agent, first.option))
             rows.append([float(i == place) for i in range(len(self.choices))])
         return rows
