@@ -15,7 +15,7 @@ from orchestrion_orchestration_bench.relay import Relay, Worker
 from orchestrion_orchestration_bench.solved import relay_process
 from orchestrion_orchestration_bench.stop import Stop
 
-from orchestrion import Activation, (
+from orchestrion import (
     Activation,
     Decision,
     Key,
