@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -79,7 +80,7 @@ def test_iterations_are_read_once_and_anew_where_a_resume_dropped_some(tmp_path:
         lent.close()
 
 
-DRAWN = environment().globals
+DRAWN: Any = environment().globals
 numbers = st.none() | st.floats(allow_nan=True, allow_infinity=True)
 
 
