@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from orchestrion._engine.calls import ActivationCalls, Host
+from orchestrion._engine.calls import ActivationCalls
 from orchestrion._engine.checks import booked
 from orchestrion._engine.deadline import exited
 from orchestrion._engine.recording import Facts, Failure
@@ -29,12 +29,15 @@ from orchestrion._records import (
     Turn,
 )
 
+if TYPE_CHECKING:
+    from orchestrion._engine.episode import Engine
+
 
 @frozen(eq=False)
 class Setting:
     """What all activations of one loop share."""
 
-    engine: Host
+    engine: Engine
     problem: Problem  # without its hidden part
     key: Key
     seats: Mapping[str, Seat]  # the agents that may be started
@@ -141,7 +144,7 @@ def _refusal(
 
 
 async def act(
-    engine: Host,
+    engine: Engine,
     seat: Seat,
     view: View,
     key: Key,
@@ -166,7 +169,7 @@ async def act(
     except GeneratorExit as error:
         raise exited(error) from error
     else:
-        output = await engine.rest(seconds, work, waits_for, engine.name_of(seat))
+        output = await engine.deadlines.rest(work, waits_for, seconds, engine.name_of(seat))
     stated = booked(output, handle.used, handle.made)
     if output.usage is not NO_USAGE:
         await engine.calls.state(output.usage, handle.who, engine.stage, handle.scope)
@@ -174,7 +177,7 @@ async def act(
 
 
 async def _reused(
-    engine: Host,
+    engine: Engine,
     seat: Seat,
     view: View,
     seconds: float | None,

@@ -187,7 +187,10 @@ class Attempts:
             outer = inside.set(True)
             began = time.monotonic()
             try:
-                answer = await self._in_time(call)
+                work = call.do()
+                if not isinstance(work, Coroutine):
+                    work = _awaited(work)
+                answer = await self.deadlines.result(work, request.timeout, request.service)
             finally:
                 inside.reset(outer)
             check_paid(answer.usage)
@@ -236,19 +239,6 @@ class Attempts:
             _in_words(actual),
             _in_words(reserve),
         )
-
-    async def _in_time(self, call: Call) -> Answer:
-        """Return the answer of `do`, or raise TimeoutError."""
-        work = call.do()
-        if not isinstance(work, Coroutine):
-            work = _awaited(work)
-        try:
-            waits_for = work.send(None)
-        except StopIteration as stop:
-            answer: Answer = stop.value
-            return answer
-        deadline = self.deadlines[call.request.timeout]
-        return await deadline.within(work, waits_for, call.request.service)
 
     def _pause(
         self, error: CallError, failures: int, limiter: ServiceLimiter, jitter: Key

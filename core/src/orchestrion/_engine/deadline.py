@@ -119,6 +119,28 @@ class Deadlines(dict[float, Deadline]):
         deadline = self[seconds] = Deadline(seconds)
         return deadline
 
+    async def result(self, work: Coroutine[Any, Any, T], seconds: float | None, who: str) -> T:
+        """Return the result of `work`; None means no time limit.
+
+        Raises:
+            TimeoutError: it took longer than the limit.
+        """
+        try:
+            waits_for = work.send(None)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        except GeneratorExit as error:
+            raise exited(error) from error
+        return await self.rest(work, waits_for, seconds, who)
+
+    async def rest(
+        self, work: Coroutine[Any, Any, T], waits_for: Any, seconds: float | None, who: str
+    ) -> T:
+        """Return the result of work that waits already; see `result`."""
+        if seconds is None:
+            return await resume(work, waits_for)
+        return await self[seconds].within(work, waits_for, who)
+
 
 def exited(error: GeneratorExit) -> RuntimeError:
     """Return an error for a GeneratorExit of plugin code, which must not close our coroutines."""

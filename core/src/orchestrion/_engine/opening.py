@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from orchestrion._config.components import reached
-from orchestrion._engine.calls import CallPath, Observers
-from orchestrion._engine.episode import Engine
+from orchestrion._engine.callpath import CallPath
+from orchestrion._engine.episode import Engine, Observers
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import OrchestrionError, RunError
 from orchestrion._guards import calling, in_one_line, place_of
@@ -138,11 +138,7 @@ async def open_team(
 
 def team_paths(config: Config, policy: str, agents: Sequence[str] | None) -> set[str]:
     """Return the paths of what episodes of a team depend on: no trainer, no other policy."""
-    return reached_from(config, [policy, "task", "reward", *config.roster, *(agents or ())])
-
-
-def reached_from(config: Config, paths: Iterable[str]) -> set[str]:
-    """Return these paths, as far as there is something, and those of what is wired into them."""
+    paths = [policy, "task", "reward", *config.roster, *(agents or ())]
     return reached(config.components, paths)
 
 

@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
+from orchestrion._config.components import reached
 from orchestrion._config.sections import EXECUTOR
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import Engine, RunEpisode
-from orchestrion._engine.opening import Opened, load_states, reached_from, save_states, team_paths
+from orchestrion._engine.opening import Opened, load_states, save_states, team_paths
 from orchestrion._engine.peers import UnsendableError, pack, unpack
 from orchestrion._engine.seat import NotReadyError, WorkerSeat, WorkerTeam
 from orchestrion._engine.worker import Outcome, Packed, TeamSpec, digest_of, fields_of
@@ -286,7 +287,7 @@ def _why_here(opened: Opened, team: Baseline, trainer: str | None) -> tuple[str,
             place = place_of(config, path)
             return path, f"answers of {place} depend on what is computed together with them"
     if trainer is not None and getattr(runtimes[trainer], "portable", False) is not True:
-        wired = reached_from(config, [trainer])
+        wired = reached(config.components, [trainer])
         for path in team_parts:
             if path in wired and isinstance(runtimes[path], Stateful):
                 place = place_of(config, trainer)

@@ -256,7 +256,7 @@ class _WorkerEngine(Engine):
     """Notes failures with the episode they happened in."""
 
     def count_failure(self, who: str, message: str) -> None:
-        """See `Host.count_failure`."""
+        """See `Engine.count_failure`."""
         _ITEM.get().failures.append((who, message))
 
 
