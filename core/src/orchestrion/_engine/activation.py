@@ -10,7 +10,7 @@ from attrs import frozen
 
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._engine.checks import booked
-from orchestrion._engine.deadline import exited
+from orchestrion._engine.deadline import exited, rest_of
 from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.reuse import digest
 from orchestrion._engine.team import Seat
@@ -169,7 +169,7 @@ async def act(
     except GeneratorExit as error:
         raise exited(error) from error
     else:
-        output = await engine.deadlines.rest(work, waits_for, seconds, engine.name_of(seat))
+        output = await rest_of(work, waits_for, seconds, engine.name_of(seat))
     stated = booked(output, handle.used, handle.made)
     if output.usage is not NO_USAGE:
         await engine.calls.state(output.usage, handle.who, engine.stage, handle.scope)

@@ -21,7 +21,7 @@ from msgspec.structs import astuple
 
 from orchestrion._engine.budget import Budget, inside
 from orchestrion._engine.checks import check_paid
-from orchestrion._engine.deadline import Deadlines
+from orchestrion._engine.deadline import result_of
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._engine.recording import Facts, JournalWriter, Kind, Recorded, ended
 from orchestrion._engine.reuse import digest
@@ -91,7 +91,6 @@ class Attempts:
 
     def __init__(self, budget: Budget, journal: JournalWriter, retry: RetrySettings) -> None:
         self.budget, self.journal, self.retry = budget, journal, retry
-        self.deadlines = Deadlines()
         self.retried = 0
         """Attempts that came after a failed one."""
         self._over_reserve: set[str] = set()
@@ -190,7 +189,7 @@ class Attempts:
                 work = call.do()
                 if not isinstance(work, Coroutine):
                     work = _awaited(work)
-                answer = await self.deadlines.result(work, request.timeout, request.service)
+                answer = await result_of(work, request.timeout, request.service)
             finally:
                 inside.reset(outer)
             check_paid(answer.usage)

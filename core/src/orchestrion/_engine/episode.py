@@ -15,7 +15,7 @@ from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.callpath import CallPath
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._engine.checks import first_step, judged
-from orchestrion._engine.deadline import Deadlines
+from orchestrion._engine.deadline import result_of
 from orchestrion._engine.loop import NO_LIMITS, Loop
 from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.team import Seat, Team, member_of, seats_of
@@ -117,7 +117,6 @@ class Engine:
         self.spread: Spread | None = None
         """Calls a function on many items in other processes, see `Session.spread`; or None."""
         self._batchers: dict[int, DecisionBatcher] = {}
-        self.deadlines = Deadlines()
 
     def place(self, component: object, kind: str) -> str:
         """Return how messages name a component: its place in the config if it has one."""
@@ -280,7 +279,7 @@ class Engine:
 
     async def _result(self, work: Coroutine[Any, Any, Any], who: str) -> Any:
         """Return the result of a verifier or reward function, within the time limit of a turn."""
-        return await self.deadlines.result(work, self.timeout, who)
+        return await result_of(work, self.timeout, who)
 
     async def _failed(self, error: BaseException, episode: str, key: Key, who: str) -> Failure:
         """Return the failure of a verifier or reward function; record it if it was late.

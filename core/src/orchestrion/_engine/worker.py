@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
-from attrs import evolve
+from attrs import define, evolve, field
 
 from orchestrion._engine.attempts import Call
 from orchestrion._engine.budget import Budget, inside
@@ -239,12 +239,14 @@ class Worker:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
 
+@define(eq=False)
 class _OpenTeam:
     """A team that is open in this worker."""
 
-    def __init__(self, opened: Opened, engine: Engine, stack: AsyncExitStack) -> None:
-        self.opened, self.engine, self.stack = opened, engine, stack
-        self.loaded: dict[str, bytes] = {}  # digests of the states, by path
+    opened: Opened
+    engine: Engine
+    stack: AsyncExitStack
+    loaded: dict[str, bytes] = field(factory=dict)  # digests of the states, by path
 
     async def close(self) -> None:
         """Close its components."""
