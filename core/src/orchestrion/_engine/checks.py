@@ -104,10 +104,10 @@ def has_steps(task: Any) -> bool:
     return getattr(type(task), "step", Task.step) is not Task.step
 
 
-def _step(place: str, name: str, method: Callable[..., Step], *arguments: Any) -> Step:
+def _step(place: str, name: str, method: Callable[..., Any], *arguments: Any) -> Any:
     """Return what a method of the task returns, checked."""
     try:
-        step = method(*arguments)
+        step: Any = method(*arguments)
     except BaseException as error:
         raise_named(place, f"{name}()", error)
     kind: Any = type(step)

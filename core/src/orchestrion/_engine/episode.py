@@ -143,11 +143,10 @@ class Engine:
 
     def batcher(self, policy: Policy) -> DecisionBatcher:
         """Return the batcher of a policy; all its episodes share it."""
-        batcher = self._batchers.get(id(policy))
-        if batcher is None:
+        if id(policy) not in self._batchers:
             batcher = DecisionBatcher(policy, self.place(policy, "policy"))
             self._batchers[id(policy)] = batcher
-        return batcher
+        return self._batchers[id(policy)]
 
     async def run(
         self,

@@ -230,7 +230,7 @@ class _Opener:
             turns=self.config.limits.turns,
             timeout=self.config.run.timeout,
             directory=self.directory,
-            note=partial(self.note or _ignore, path),
+            note=partial(self.note or (lambda *note: None), path),
             live=self.live,
             trial=self.trial or entry.kind in self.idle,
             described=entry.kind in self.idle,
@@ -249,10 +249,6 @@ class _Opener:
             raise RunError(f"{place} cannot be opened: {in_one_line(error)}") from error
         self.stack.push_async_exit(partial(_close, manager, place))
         return runtime
-
-
-def _ignore(path: str, name: str, text: str) -> None:
-    """Take no notice."""
 
 
 async def _close(
@@ -290,16 +286,13 @@ def save_states(opened: Opened, paths: Container[str] | None = None) -> dict[str
             continue
         if isinstance(runtime, Stateful) and id(runtime) not in saved:
             saved.add(id(runtime))
-            states[path] = _saved(runtime, place_of(opened.config, path))
+            place = place_of(opened.config, path)
+            with calling(place, "save"):
+                state: Any = runtime.save()
+            if not isinstance(state, Saved):
+                raise RunError(f"{place}: save returned a {type(state).__name__}, not a Saved")
+            states[path] = state
     return states
-
-
-def _saved(runtime: Stateful, place: str) -> Saved:
-    with calling(place, "save"):
-        state: Any = runtime.save()
-    if not isinstance(state, Saved):
-        raise RunError(f"{place}: save returned a {type(state).__name__}, not a Saved")
-    return state
 
 
 def load_states(opened: Opened, states: Mapping[str, Saved]) -> None:

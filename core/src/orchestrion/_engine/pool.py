@@ -85,7 +85,7 @@ class Pool:
         self._told: set[str] = set()
         self._seats = [WorkerSeat(executor, calls, place) for _ in range(executor.workers)]
         self._numbers: dict[bytes, int] = {}
-        """Of teams, by digests of their specs."""
+        """Of teams, by their pickled specs."""
         self._specs: WeakKeyDictionary[Opened, dict[Any, bytes]] = WeakKeyDictionary()
         """Pickled."""
 
@@ -167,7 +167,7 @@ class Pool:
             team = TeamSpec(opened.config, policy, agents, self._directory, caps)
             specs[policy, agents] = pack(team)
         spec = specs[policy, agents]
-        number = self._numbers.setdefault(_digest(spec), len(self._numbers))
+        number = self._numbers.setdefault(spec, len(self._numbers))
         states = save_states(opened, team_paths(opened.config, policy, agents))
         fields = fields_of(opened, states)
         total = blake2b(repr(fields).encode(), digest_size=16)
@@ -287,10 +287,6 @@ def _why_here(opened: Opened, team: Baseline, trainer: str | None) -> tuple[str,
 def _near(item: tuple[Any, ...], number: int) -> str:
     """Return what work goes by, see `Pool._somewhere`: its problem if it has one."""
     return item[0].id if item and isinstance(item[0], Problem) else str(number)
-
-
-def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=16).digest()
 
 
 def _tell_turns(engine: Engine, episode: Episode) -> None:

@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -138,10 +137,10 @@ class Worker:
         spec: TeamSpec = unpack(data)
         LOGGER.setLevel(log_level)
         self._calls.budget = Budget(spec.caps)
-        base = next(iter(self._teams.values())).opened if self._teams else None
+        base = next((_stateless(team.opened) for team in self._teams.values()), None)
         async with AsyncExitStack() as stack:
             opened = await open_team(
-                spec.config, stack, spec.policy, spec.agents, spec.directory, _stateless(base)
+                spec.config, stack, spec.policy, spec.agents, spec.directory, base
             )
             engine = opened.engine(self._calls, spec.policy, spec.agents, cls=_WorkerEngine)
             self._teams[number] = _OpenTeam(opened, engine, stack.pop_all())
@@ -247,15 +246,13 @@ class _WorkerEngine(Engine):
         _ITEM.get().failures.append((who, message))
 
 
-def _stateless(base: Opened | None) -> Any:
+def _stateless(base: Opened) -> Opened:
     """Return what another team may share with an open one: what has no state of its own."""
-    if base is None:
-        return None
-    paths = [path for path, runtime in base.runtimes.items() if not isinstance(runtime, Stateful)]
-    return SimpleNamespace(
-        config=SimpleNamespace(components={path: base.config.components[path] for path in paths}),
-        runtimes={path: base.runtimes[path] for path in paths},
-    )
+    runtimes = {
+        p: runtime for p, runtime in base.runtimes.items() if not isinstance(runtime, Stateful)
+    }
+    components = {path: base.config.components[path] for path in runtimes}
+    return Opened(evolve(base.config, components=components), runtimes)
 
 
 # ---------------------------------------------------------------------------------- calls
