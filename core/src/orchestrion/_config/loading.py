@@ -135,7 +135,6 @@ class Draft:
 
 
 def _overlap(first: str, second: str) -> bool:
-    """Return whether one of two config paths is a part of the other."""
     a, b = sorted((first, second), key=len)
     return b == a or b.startswith((f"{a}.", f"{a}["))
 

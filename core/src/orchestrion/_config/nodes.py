@@ -59,7 +59,6 @@ class Node(Struct, eq=False):
         return [(at_key(path, key), node) for key, node in self.names.items()]
 
     def plain(self) -> Any:
-        """Return the value without places."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):

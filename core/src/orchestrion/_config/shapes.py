@@ -47,7 +47,6 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> tuple[Shape, ...]:
-        """Return the shapes inside this shape."""
         return ()
 
     def part(self, place: Any) -> Shape:
@@ -268,7 +267,6 @@ class Setting(Struct, frozen=True):
 
     @property
     def required(self) -> bool:
-        """Return whether a config must give it."""
         return self.default is NOTHING
 
 
@@ -326,7 +324,6 @@ class Shaper:
         )
 
     def shape(self, hint: Any, wired: bool = False) -> Shape:
-        """Return the shape of an annotation."""
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:
             base = self.shape(args[0], wired)

@@ -206,7 +206,6 @@ class Budget:
             budget._wake()
 
     async def _room(self, worst: Usage) -> None:
-        """Wait until a reservation is granted."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((worst, granted))
         self._wake()

@@ -104,7 +104,7 @@ def has_steps(task: Any) -> bool:
     return getattr(type(task), "step", Task.step) is not Task.step
 
 
-def _step(place: str, name: str, method: Callable[..., Any], *arguments: Any) -> Any:
+def _step(place: str, name: str, method: Callable[..., Any], *arguments: Any) -> Step:
     """Return what a method of the task returns, checked."""
     try:
         step: Any = method(*arguments)
@@ -120,7 +120,8 @@ def _step(place: str, name: str, method: Callable[..., Any], *arguments: Any) ->
             f"{place}: {name}() must return a Step: observation an Observation or None, done "
             f"true or false; it returned {step!r:.200}"
         )
-    return step
+    checked: Step = step
+    return checked
 
 
 def booked(output: Output, used: Usage, made: Sequence[str] = ()) -> Output:
@@ -251,7 +252,6 @@ def why_empty(trajectory: Trajectory) -> str:
 
 
 def problems_of(task: Any, split: Split, place: str) -> Sequence[Problem]:
-    """Return the problems of a task's split."""
     with calling(place, f"problems({split!r})"):
         problems: Any = task.problems(split)
         try:
@@ -312,7 +312,6 @@ def text_problem(task: Any, text: str, place: str) -> Problem:
 
 
 def iterations_of(trainer: Any, place: str) -> int:
-    """Return how many iterations a trainer wants."""
     with calling(place, "iterations"):
         count = trainer.iterations
     if type(count) is not int or count < 0:

@@ -89,13 +89,11 @@ class Running:
         return turns
 
     async def first(self) -> list[Ended]:
-        """Wait until at least one has ended."""
         while not self._ended:
             await self._one_more()
         return self._ended.copy()
 
     async def all(self) -> list[Ended]:
-        """Wait until all have ended."""
         while len(self._ended) < len(self.tasks):
             await self._one_more()
         return self._ended.copy()

@@ -138,7 +138,6 @@ class Engine:
         _reports_to_keep(self.failed_turns)[label] = self.failed_turns.pop(label, 0) + 1
 
     def note_cut_off(self, episode: str, agents: str) -> None:
-        """Note which agents a cancelled episode had started."""
         _reports_to_keep(self.cut_off)[episode] = agents
 
     def batcher(self, policy: Policy) -> DecisionBatcher:
@@ -209,11 +208,9 @@ class Engine:
         return Turn(0, agent, view.option, output)
 
     def _setting(self, episode: str, problem: Problem, key: Key) -> Setting:
-        """Return what the activations of an episode share."""
         return Setting(self, problem.public(), key, self.seats, self.team.roster, episode)
 
     def first_step(self, problem: Problem, key: Key) -> Step:
-        """Return the environment at the beginning of an episode."""
         task = self.team.task
         return first_step(task, problem, key, self.place(task, "task"))
 

@@ -168,7 +168,6 @@ class Loop:
         return True
 
     def _over_limit(self) -> bool:
-        """Return whether usage exceeds a limit."""
         calls, tokens = self.limits.calls, self.limits.tokens
         return (calls is not None and self._calls > calls) or (
             tokens is not None and self._tokens > tokens

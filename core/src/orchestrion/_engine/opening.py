@@ -167,7 +167,6 @@ class _Opener:
 
     @property
     def opened(self) -> Opened:
-        """Return what is open so far."""
         return Opened(self.config, self.runtimes)
 
     async def team(

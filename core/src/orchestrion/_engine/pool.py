@@ -90,12 +90,10 @@ class Pool:
         """Pickled."""
 
     def begin(self) -> None:
-        """Start the workers; return at once."""
         for seat in self._seats:
             seat.begin()
 
     async def close(self) -> None:
-        """End the workers."""
         await asyncio.gather(*(seat.close() for seat in self._seats))
 
     def take(
@@ -188,7 +186,6 @@ class Pool:
         return None
 
     def _tell(self, name: str, text: str) -> None:
-        """Tell people something, once."""
         if self._note is not None and name not in self._told:
             self._told.add(name)
             self._note(EXECUTOR, name, text)
@@ -196,7 +193,6 @@ class Pool:
     async def _spread(
         self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]
     ) -> list[T]:
-        """See `Session.spread`."""
         what = f"an item of {getattr(function, '__qualname__', function)}"
 
         async def item_in(item: tuple[Any, ...], seat: WorkerSeat, alone: bool) -> T:

@@ -128,7 +128,6 @@ class WorkerSeat:
     # ------------------------------------------------------------------ the worker
 
     async def close(self) -> None:
-        """End the worker."""
         if self._beginning is not None:
             self._beginning.cancel()
             await asyncio.wait([self._beginning])

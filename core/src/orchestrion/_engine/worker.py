@@ -233,7 +233,6 @@ class _OpenTeam:
     loaded: dict[str, bytes] = field(factory=dict)  # digests of the states, by path
 
     async def close(self) -> None:
-        """Close its components."""
         with suppress(Exception):
             await self.stack.aclose()
 
@@ -242,7 +241,6 @@ class _WorkerEngine(Engine):
     """Notes failures with the episode they happened in."""
 
     def count_failure(self, who: str, message: str) -> None:
-        """See `Engine.count_failure`."""
         _ITEM.get().failures.append((who, message))
 
 
@@ -273,7 +271,6 @@ class DistantPath(CallPath):
         self._raised: dict[int, BaseException] = {}
 
     async def run(self, call: Call) -> Answer:
-        """See `CallPath.run`."""
         self._number = number = self._number + 1
         self._open[number] = call.do, copy_context()
         item, sent = _ITEM.get().number, evolve(call, do=_kept_here)
@@ -307,7 +304,6 @@ class DistantPath(CallPath):
             raise RaisedError(describe(error)) from None
 
     async def state(self, usage: Usage, who: str, stage: str, result: str = "") -> None:
-        """See `CallPath.state`."""
         item = _ITEM.get()
         if self.budget.counts(usage):
             await self._peer.ask("state", item.number, usage, who, stage)
@@ -328,7 +324,6 @@ class _DistantJournal(JournalWriter):
         self._peer = peer
 
     async def find(self, key: str) -> Recorded | None:
-        """See `JournalWriter.find`."""
         recorded: Recorded | None = await self._peer.ask("find", _ITEM.get().number, key)
         return recorded
 
