@@ -119,12 +119,7 @@ class Structurer(NamedTuple):
     # ------------------------------------------------------------------ attrs classes
 
     def record(
-        self,
-        cls: type,
-        node: Node,
-        path: str,
-        skip: Collection[str] = (),
-        wired: bool = False,
+        self, cls: type, node: Node, path: str, skip: Collection[str] = (), wired: bool = False
     ) -> Any:
         """Return an instance of an attrs class, or `FAILED`; keys in `skip` are ignored."""
         values = self.settings(cls, node, path, skip, wired)

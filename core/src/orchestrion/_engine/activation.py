@@ -144,12 +144,7 @@ def _refusal(
 
 
 async def act(
-    engine: Engine,
-    seat: Seat,
-    view: View,
-    key: Key,
-    handle: ActivationCalls,
-    seconds: float | None,
+    engine: Engine, seat: Seat, view: View, key: Key, handle: ActivationCalls, seconds: float | None
 ) -> Output:
     """Return an agent's output, checked, with the usage of its calls through `handle`.
 
@@ -177,12 +172,7 @@ async def act(
 
 
 async def _reused(
-    engine: Engine,
-    seat: Seat,
-    view: View,
-    seconds: float | None,
-    who: str,
-    label: str | None,
+    engine: Engine, seat: Seat, view: View, seconds: float | None, who: str, label: str | None
 ) -> Output:
     """Return the output of a pure agent, computed once for equal content."""
     content = seat.memo(view) if seat.memo is not None else content_of(view)

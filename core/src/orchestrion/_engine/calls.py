@@ -67,10 +67,7 @@ class ActivationCalls:
             self._engine.viewer(self.label or self.who, text)
 
     async def run(
-        self,
-        request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage = NO_USAGE,
+        self, request: Request, do: Callable[[], Awaitable[Answer]], reserve: Usage = NO_USAGE
     ) -> Answer:
         # Taken before the first await: calls are numbered in the order they are made.
         index, self._next = self._next, self._next + 1

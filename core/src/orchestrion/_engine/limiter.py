@@ -47,7 +47,6 @@ class ServiceLimiter:
         self._limit: float | None = limits.concurrency
         rates = {"requests": limits.requests_per_minute, "tokens": limits.tokens_per_minute}
         self._buckets = {name: _Bucket(rate, clock) for name, rate in rates.items() if rate}
-        self._paced = bool(self._buckets)
         self.active = 0
         """Calls in flight."""
         self._clean = 0
@@ -63,15 +62,11 @@ class ServiceLimiter:
 
         `tokens` is the expected size of the call.
         """
-        is_limited, start = self._limit is not None or self._paced, self._clock()
-        if is_limited:
-            await self._enter()
-        else:
-            self.active += 1
+        start = self._clock()
+        await self._enter()
         try:
-            if is_limited:
-                await self._pace(tokens)
-                self.waited += self._clock() - start
+            await self._pace(tokens)
+            self.waited += self._clock() - start
             yield
         finally:
             self.active -= 1
@@ -114,7 +109,6 @@ class ServiceLimiter:
         """Let all callers wait `pause` seconds, after the service answered with a rate limit."""
         now = self._clock()
         self._pause_until = max(self._pause_until, now + pause)
-        self._paced = True
         self._clean = 0
         if now - self._shrunk_at >= _COOL_DOWN:
             self._shrunk_at = now

@@ -16,15 +16,7 @@ from orchestrion._engine.checks import check_decision, has_steps, next_step, why
 from orchestrion._engine.completion import Running
 from orchestrion._errors import CallError, RunError
 from orchestrion._interfaces import Situation
-from orchestrion._records import (
-    Activation,
-    Decision,
-    Episode,
-    Status,
-    Step,
-    Trajectory,
-    Turn,
-)
+from orchestrion._records import Activation, Decision, Episode, Status, Step, Trajectory, Turn
 
 NO_LIMITS = Limits(turns=None)
 

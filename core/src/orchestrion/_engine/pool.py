@@ -121,11 +121,7 @@ class Pool:
         policies: dict[int, tuple[Policy, bytes | None]] = {}
 
         async def run(
-            name: str,
-            problem: Problem,
-            key: Key,
-            way: Policy | None = None,
-            training: bool = False,
+            name: str, problem: Problem, key: Key, way: Policy | None = None, training: bool = False
         ) -> Episode:
             packed = None
             if way is not None and way is not engine.team.policy:
