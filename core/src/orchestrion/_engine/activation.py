@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from orchestrion._choices import is_blocked
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._engine.checks import booked
 from orchestrion._engine.deadline import exited, rest_of
@@ -64,17 +65,12 @@ async def take_turn(
     """
     engine, agent, option = setting.engine, activation.agent, activation.option
     seat = setting.seats.get(agent)
-    if (
-        seat is None
-        or option is not None
-        or seat.options
-        or (observation is not None and observation.blocked)
-    ):
-        refused = _refusal(activation, setting.seats, observation)
-        if refused:
-            engine.count_failure(agent, refused)
-            return Turn(index, agent, option, Output(), "failed", refused, decision)
-        assert seat is not None
+    if seat is None or option is not None or seat.options:
+        seat = _seat(activation, setting.seats)
+    if observation is not None and is_blocked(activation, observation):
+        blocked = "blocked by the task"
+        engine.count_failure(agent, blocked)
+        return Turn(index, agent, option, Output(), "failed", blocked, decision)
     view = View(
         agent,
         option,
@@ -118,10 +114,8 @@ async def take_turn(
     return Turn(index, agent, option, output, "failed", failure.message, decision, activation.reads)
 
 
-def _refusal(
-    activation: Activation, seats: Mapping[str, Seat], observation: Observation | None
-) -> str:
-    """Return why the task does not let an activation start; empty if it may start."""
+def _seat(activation: Activation, seats: Mapping[str, Seat]) -> Seat:
+    """Return the agent of an activation; raise `RunError` if the policy must not choose it so."""
     agent, option = activation.agent, activation.option
     seat = seats.get(agent)
     if seat is None:
@@ -136,11 +130,7 @@ def _refusal(
             f"the policy started {agent!r} with option {option!r}; "
             f"it has {', '.join(sorted(seat.options)) or 'none'}"
         )
-    if observation is not None and observation.blocked:
-        blocked = observation.blocked
-        if agent in blocked or (option is not None and f"{agent}:{option}" in blocked):
-            return "blocked by the task"
-    return ""
+    return seat
 
 
 async def act(

@@ -158,16 +158,14 @@ class Attempts:
             estimated=answer.estimated,
             at=time.time() - seconds,
         )
-        row = Recorded(
-            call.name,
-            call.digest,
-            data,
-            answer.usage,
-            "answer",
-            facts,
+        row = attempt._replace(
+            key=call.name,
+            answer=data,
+            usage=answer.usage,
+            kind="answer",
+            facts=facts,
             ends=attempt.key,
             text=text.decode(),
-            pieces=attempt.pieces,
             computed=call.request.computed,
         )
         await self.journal.add(row, wait=not call.request.computed)
@@ -278,15 +276,12 @@ async def _awaited(work: Awaitable[Answer]) -> Answer:
 
 def _without_answer(attempt: Recorded, kind: Kind, usage: Usage) -> Recorded:
     """Return the row of an attempt that gave no answer and spent this, or may have."""
-    return Recorded(
-        f"{attempt.key}!{kind}",
-        attempt.request,
-        None,
-        usage,
-        kind,
-        attempt.facts._replace(estimated=True),
+    return attempt._replace(
+        key=f"{attempt.key}!{kind}",
+        usage=usage,
+        kind=kind,
+        facts=attempt.facts._replace(estimated=True),
         ends=attempt.key,
-        pieces=attempt.pieces,
     )
 
 
