@@ -45,7 +45,7 @@ class Observers(Protocol):
 
 
 class Host(ABC):
-    """What calls, activations and loops use of the engine that runs them; `Engine` is the engine."""
+    """What calls, activations and loops use of the engine that runs them, an `Engine`."""
 
     def __init__(
         self,
