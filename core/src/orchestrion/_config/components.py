@@ -53,7 +53,6 @@ class Entry:
 
     @property
     def cls(self) -> type:
-        """Return the class of the component."""
         return type(self.component)
 
     @property
@@ -136,7 +135,6 @@ class Builder:
         self._open: list[tuple[str, dict[str, list[str]]]] = []
 
     def section(self, kind: Kind, node: Node) -> None:
-        """Build every component of a section."""
         if not kind.many:
             self.define(kind.name, kind.section, node)
             return
@@ -260,7 +258,6 @@ class Builder:
         return None
 
     def agents(self) -> Collection[str]:
-        """Return the names of all agents that are defined."""
         node = self.root.child("agents")
         return node.names if node is not None else {}
 

@@ -33,15 +33,7 @@ ConfigLike = Config | Mapping[str, Any] | str | PathLike[str]
 
 
 class Draft:
-    """A config as it was written, before it is checked; `draft` makes one.
-
-    Args:
-        root: its nodes.
-        name: of its file, for errors.
-        plugins: those of the environment.
-        environment: the variables.
-        found: problems that were found when it was read.
-    """
+    """A config as it was written, before it is checked; `draft` makes one."""
 
     def __init__(
         self,
@@ -51,16 +43,14 @@ class Draft:
         environment: Mapping[str, str],
         found: Sequence[Problem] = (),
     ) -> None:
+        # `name` is that of its file, for errors; `found` are the problems of reading it.
         self._root, self._name, self._plugins = root, name, plugins
         self._environment, self._found = environment, found
         self._taken: dict[str, Node] = {}
         self._shaper = shaper_of(plugins)
 
     def take(self, cls: type[T]) -> T:
-        """Take sections out of the config, and return them as an object of an attrs class.
-
-        Args:
-            cls: its fields are the sections.
+        """Take sections out of the config: return an object of an attrs class with these fields.
 
         Raises:
             ConfigError: they are not of this form; has everything that is wrong, with its line.
@@ -86,14 +76,9 @@ class Draft:
         return Problem((node and node.child(key)) or node, f"{section}.{key}", message)
 
     def components(self, kind: str, name: str | None = None) -> dict[str, Any]:
-        """Return the components of a section that has a name for each, and look at nothing else.
+        """Return the components of a kind by name, or only the one called `name`.
 
-        Args:
-            kind: of these components.
-            name: of the only one to return; None for all.
-
-        Returns:
-            The components by name.
+        Nothing else in the config is looked at.
 
         Raises:
             ConfigError: one of them is wrong; has everything that is wrong, with its line.
@@ -116,11 +101,9 @@ class Draft:
         return {name: entry.component for name, entry in entries.items() if entry is not None}
 
     def config(self, changes: Mapping[str, Any] | None = None, within: str = "") -> Config:
-        """Return the config, with other values at some paths.
+        """Return the config, with `changes`: plain values by config path.
 
-        Args:
-            changes: plain values by config path.
-            within: the taken section that has these paths as keys; errors name the lines there.
+        `within` is the taken section that has these paths as keys; errors name the lines there.
 
         Raises:
             ConfigError: everything that is wrong.
@@ -152,7 +135,6 @@ class Draft:
 
 
 def _overlap(first: str, second: str) -> bool:
-    """Return whether one of two config paths is a part of the other."""
     a, b = sorted((first, second), key=len)
     return b == a or b.startswith((f"{a}.", f"{a}["))
 
@@ -308,10 +290,7 @@ def is_text(config: object) -> bool:
 def read_as(cls: type[T], path: Path, what: str) -> T:
     """Return an object of an attrs class whose fields a YAML file gives.
 
-    Args:
-        cls: the class.
-        path: the file.
-        what: names such a file in errors, e.g. "rubric".
+    `what` names such a file in errors, e.g. "rubric".
 
     Raises:
         UsageError: the file cannot be read.
@@ -327,11 +306,7 @@ def read_as(cls: type[T], path: Path, what: str) -> T:
 def text_as(cls: type[T], text: str, name: str, folder: Path = Path()) -> T:
     """Return an object of an attrs class whose fields YAML text gives.
 
-    Args:
-        cls: the class.
-        text: YAML.
-        name: names the text in errors.
-        folder: relative paths in it start there.
+    `name` names the text in errors; relative paths in it start at `folder`.
 
     Raises:
         ConfigError: it is not of this form; has everything that is wrong, with its line.
@@ -353,11 +328,9 @@ def _structured(cls: type[T], node: Node, problems: Problems, name: str) -> T:
 
 
 def read_section(kind: str, source: Path | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the components of a file, or of plain data, that holds one section only.
+    """Return the components of a YAML file that holds the section of one kind only.
 
-    Args:
-        kind: of the components, e.g. "speaker".
-        source: a YAML file, or what would stand in it.
+    `source` may also be what would stand in the file, as plain data.
 
     Raises:
         ConfigError: it is not of this form; has everything that is wrong, with its line.

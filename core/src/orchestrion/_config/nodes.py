@@ -33,19 +33,12 @@ class Source(NamedTuple):
 
 
 class Node(Struct, eq=False):
-    """A value and its place.
+    """A value and its place."""
 
-    Args:
-        value: a scalar, a list of nodes, or a dict of str to nodes.
-        source: the file or override it stands in.
-        line: counted from 1.
-        raw: the text before `${env:NAME}` was expanded in it, or None.
-    """
-
-    value: Any
-    source: Source
-    line: int | None = None
-    raw: str | None = None
+    value: Any  # a scalar, a list of nodes, or a dict of str to nodes
+    source: Source  # the file or override it stands in
+    line: int | None = None  # counted from 1
+    raw: str | None = None  # the text before `${env:NAME}` was expanded in it
 
     def __str__(self) -> str:
         return f"{self.source.name}:{self.line}" if self.line else self.source.name
@@ -66,7 +59,6 @@ class Node(Struct, eq=False):
         return [(at_key(path, key), node) for key, node in self.names.items()]
 
     def plain(self) -> Any:
-        """Return the value without places."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):

@@ -19,18 +19,14 @@ from orchestrion._config.structure import MASK
 class Dumper(NamedTuple):
     """Converts settings to what a config would say.
 
-    Args:
-        shaper: reads the shapes of classes.
-        raw: by config path, the text of values that came from the environment.
-        refer: returns what stands for the component wired in at a config path; called for each in
-            the order of the config. Without it they are omitted.
-        decisive: whether only settings that decide a result are returned.
+    `refer` returns what stands for the component wired in at a config path; it is called for each
+    in the order of the config. Without it they are omitted.
     """
 
     shaper: Shaper
-    raw: Mapping[str, str]
+    raw: Mapping[str, str]  # the text of values that came from the environment, by config path
     refer: Callable[[str], Any] | None = None
-    decisive: bool = False
+    decisive: bool = False  # whether only settings that decide a result are returned
 
     def settings(
         self,

@@ -133,7 +133,6 @@ class Config:
         return data
 
     def to_yaml(self) -> str:
-        """Return the resolved config as YAML text."""
         from orchestrion._config.yaml import to_yaml  # slow to import, and workers read none
 
         return to_yaml(self.resolved())

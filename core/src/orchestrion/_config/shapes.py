@@ -47,7 +47,6 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> tuple[Shape, ...]:
-        """Return the shapes inside this shape."""
         return ()
 
     def part(self, place: Any) -> Shape:
@@ -253,32 +252,21 @@ def refers(shape: Shape) -> bool:
 
 
 class Setting(Struct, frozen=True):
-    """A public field of an attrs class, as a config sees it.
+    """A public field of an attrs class, as a config sees it."""
 
-    Args:
-        name: the name of the field.
-        key: its name in a config (attrs' alias).
-        shape: the values it may have.
-        default: the field's default, `NOTHING` if it must be given.
-        help: its description in the docstring of the class or in the annotation.
-        learnable: whether an overlay may change it.
-        secret: whether its value must never be written anywhere.
-        decisive: whether a run's result depends on it, beyond rounding; if not, a run may be
-            resumed with another value.
-    """
-
-    name: str
-    key: str
-    shape: Shape
-    default: Any
-    help: str
-    learnable: bool
-    secret: bool
+    name: str  # of the field
+    key: str  # its name in a config (attrs' alias)
+    shape: Shape  # of the values it may have
+    default: Any  # of the field; `NOTHING` if it must be given
+    help: str  # its description in the docstring of the class or in the annotation
+    learnable: bool  # whether an overlay may change it
+    secret: bool  # whether its value must never be written anywhere
     decisive: bool
+    """Whether a run's result depends on it, beyond rounding; if not, a run may be resumed with
+    another value."""
 
     @property
     def required(self) -> bool:
-        """Return whether a config must give it."""
         return self.default is NOTHING
 
 
@@ -336,7 +324,6 @@ class Shaper:
         )
 
     def shape(self, hint: Any, wired: bool = False) -> Shape:
-        """Return the shape of an annotation."""
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:
             base = self.shape(args[0], wired)

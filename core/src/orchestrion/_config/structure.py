@@ -119,12 +119,7 @@ class Structurer(NamedTuple):
     # ------------------------------------------------------------------ attrs classes
 
     def record(
-        self,
-        cls: type,
-        node: Node,
-        path: str,
-        skip: Collection[str] = (),
-        wired: bool = False,
+        self, cls: type, node: Node, path: str, skip: Collection[str] = (), wired: bool = False
     ) -> Any:
         """Return an instance of an attrs class, or `FAILED`; keys in `skip` are ignored."""
         values = self.settings(cls, node, path, skip, wired)
@@ -147,11 +142,10 @@ class Structurer(NamedTuple):
             else:
                 # Also those that are given: an override may mean what the file has.
                 close = did_you_mean(key, (*settings, *skip))
-                suggestion = ", ".join(settings)
-                suggestion = (
-                    f" (known: {suggestion})" if settings else " (there are no settings here)"
+                known = (
+                    f"known: {', '.join(settings)}" if settings else "there are no settings here"
                 )
-                self.problems.add(child, where, f"unknown key{close or suggestion}")
+                self.problems.add(child, where, f"unknown key{close or f' ({known})'}")
             if value is FAILED:
                 failed = True
             else:

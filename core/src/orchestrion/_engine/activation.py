@@ -8,9 +8,10 @@ from typing import Any
 
 from attrs import frozen
 
+from orchestrion._choices import is_blocked
 from orchestrion._engine.calls import ActivationCalls, Host
 from orchestrion._engine.checks import booked
-from orchestrion._engine.deadline import exited
+from orchestrion._engine.deadline import exited, rest_of
 from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.reuse import digest
 from orchestrion._engine.team import Seat
@@ -61,17 +62,12 @@ async def take_turn(
     """
     engine, agent, option = setting.engine, activation.agent, activation.option
     seat = setting.seats.get(agent)
-    if (
-        seat is None
-        or option is not None
-        or seat.options
-        or (observation is not None and observation.blocked)
-    ):
-        refused = _refusal(activation, setting.seats, observation)
-        if refused:
-            engine.count_failure(agent, refused)
-            return Turn(index, agent, option, Output(), "failed", refused, decision)
-        assert seat is not None
+    if seat is None or option is not None or seat.options:
+        seat = _seat(activation, setting.seats)
+    if observation is not None and is_blocked(activation, observation):
+        blocked = "blocked by the task"
+        engine.count_failure(agent, blocked)
+        return Turn(index, agent, option, Output(), "failed", blocked, decision)
     view = View(
         agent,
         option,
@@ -115,10 +111,8 @@ async def take_turn(
     return Turn(index, agent, option, output, "failed", failure.message, decision, activation.reads)
 
 
-def _refusal(
-    activation: Activation, seats: Mapping[str, Seat], observation: Observation | None
-) -> str:
-    """Return why the task does not let an activation start; empty if it may start."""
+def _seat(activation: Activation, seats: Mapping[str, Seat]) -> Seat:
+    """Return the agent of an activation; raise `RunError` if the policy must not choose it so."""
     agent, option = activation.agent, activation.option
     seat = seats.get(agent)
     if seat is None:
@@ -133,20 +127,11 @@ def _refusal(
             f"the policy started {agent!r} with option {option!r}; "
             f"it has {', '.join(sorted(seat.options)) or 'none'}"
         )
-    if observation is not None and observation.blocked:
-        blocked = observation.blocked
-        if agent in blocked or (option is not None and f"{agent}:{option}" in blocked):
-            return "blocked by the task"
-    return ""
+    return seat
 
 
 async def act(
-    engine: Host,
-    seat: Seat,
-    view: View,
-    key: Key,
-    handle: ActivationCalls,
-    seconds: float | None,
+    engine: Host, seat: Seat, view: View, key: Key, handle: ActivationCalls, seconds: float | None
 ) -> Output:
     """Return an agent's output, checked, with the usage of its calls through `handle`.
 
@@ -166,7 +151,7 @@ async def act(
     except GeneratorExit as error:
         raise exited(error) from error
     else:
-        output = await engine.rest(seconds, work, waits_for, engine.name_of(seat))
+        output = await rest_of(work, waits_for, seconds, engine.name_of(seat))
     stated = booked(output, handle.used, handle.made)
     if output.usage is not NO_USAGE:
         await engine.calls.state(output.usage, handle.who, engine.stage, handle.scope)
@@ -174,12 +159,7 @@ async def act(
 
 
 async def _reused(
-    engine: Host,
-    seat: Seat,
-    view: View,
-    seconds: float | None,
-    who: str,
-    label: str | None,
+    engine: Host, seat: Seat, view: View, seconds: float | None, who: str, label: str | None
 ) -> Output:
     """Return the output of a pure agent, computed once for equal content."""
     content = seat.memo(view) if seat.memo is not None else content_of(view)

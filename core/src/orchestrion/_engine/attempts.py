@@ -21,7 +21,7 @@ from msgspec.structs import astuple
 
 from orchestrion._engine.budget import Budget, inside
 from orchestrion._engine.checks import check_paid
-from orchestrion._engine.deadline import Deadlines
+from orchestrion._engine.deadline import result_of
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._engine.recording import Facts, JournalWriter, Kind, Recorded, ended
 from orchestrion._engine.reuse import digest
@@ -91,7 +91,6 @@ class Attempts:
 
     def __init__(self, budget: Budget, journal: JournalWriter, retry: RetrySettings) -> None:
         self.budget, self.journal, self.retry = budget, journal, retry
-        self.deadlines = Deadlines()
         self.retried = 0
         """Attempts that came after a failed one."""
         self._over_reserve: set[str] = set()
@@ -159,16 +158,14 @@ class Attempts:
             estimated=answer.estimated,
             at=time.time() - seconds,
         )
-        row = Recorded(
-            call.name,
-            call.digest,
-            data,
-            answer.usage,
-            "answer",
-            facts,
+        row = attempt._replace(
+            key=call.name,
+            answer=data,
+            usage=answer.usage,
+            kind="answer",
+            facts=facts,
             ends=attempt.key,
             text=text.decode(),
-            pieces=attempt.pieces,
             computed=call.request.computed,
         )
         await self.journal.add(row, wait=not call.request.computed)
@@ -187,7 +184,10 @@ class Attempts:
             outer = inside.set(True)
             began = time.monotonic()
             try:
-                answer = await self._in_time(call)
+                work = call.do()
+                if not isinstance(work, Coroutine):
+                    work = _awaited(work)
+                answer = await result_of(work, request.timeout, request.service)
             finally:
                 inside.reset(outer)
             check_paid(answer.usage)
@@ -237,19 +237,6 @@ class Attempts:
             _in_words(reserve),
         )
 
-    async def _in_time(self, call: Call) -> Answer:
-        """Return the answer of `do`, or raise TimeoutError."""
-        work = call.do()
-        if not isinstance(work, Coroutine):
-            work = _awaited(work)
-        try:
-            waits_for = work.send(None)
-        except StopIteration as stop:
-            answer: Answer = stop.value
-            return answer
-        deadline = self.deadlines[call.request.timeout]
-        return await deadline.within(work, waits_for, call.request.service)
-
     def _pause(
         self, error: CallError, failures: int, limiter: ServiceLimiter, jitter: Key
     ) -> float | None:
@@ -289,15 +276,12 @@ async def _awaited(work: Awaitable[Answer]) -> Answer:
 
 def _without_answer(attempt: Recorded, kind: Kind, usage: Usage) -> Recorded:
     """Return the row of an attempt that gave no answer and spent this, or may have."""
-    return Recorded(
-        f"{attempt.key}!{kind}",
-        attempt.request,
-        None,
-        usage,
-        kind,
-        attempt.facts._replace(estimated=True),
+    return attempt._replace(
+        key=f"{attempt.key}!{kind}",
+        usage=usage,
+        kind=kind,
+        facts=attempt.facts._replace(estimated=True),
         ends=attempt.key,
-        pieces=attempt.pieces,
     )
 
 

@@ -55,7 +55,6 @@ class DecisionBatcher:
             answer.set_result(decision)
 
     def ask(self, situations: list[Situation], keys: list[Key]) -> list[Decision]:
-        """Return decisions at once."""
         try:
             decisions = list(self.policy.decide(situations, keys))
         except BaseException as error:

@@ -30,12 +30,8 @@ class Work:
         return f"{self.who or 'something'} (in {self.line})" if self.line else self.who
 
 
-def _agent(names: dict[str, Any]) -> tuple[str, float | None]:
-    return names["engine"].name_of(names["seat"]), names["seconds"]
-
-
 _CALLERS: dict[CodeType, Callable[[dict[str, Any]], tuple[str, float | None]]] = {
-    act.__code__: _agent,
+    act.__code__: lambda names: (names["engine"].name_of(names["seat"]), names["seconds"]),
     DecisionBatcher.ask.__code__: lambda names: (names["self"].place, None),
     Engine._result.__code__: lambda names: (names["who"], names["self"].timeout),
 }

@@ -193,7 +193,7 @@ class Budget:
             if lacking or (self._waiting and not nested and worst != NO_USAGE):
                 await self._room(worst)
                 return
-        self._grant(worst)
+        self._reserved.add(worst)
 
     def settle(self, worst: Usage, actual: Usage) -> None:
         """Give a reservation back and book what the call spent."""
@@ -205,11 +205,7 @@ class Budget:
         for budget in list(self._sharing):
             budget._wake()
 
-    def _grant(self, worst: Usage) -> None:
-        self._reserved.add(worst)
-
     async def _room(self, worst: Usage) -> None:
-        """Wait until a reservation is granted."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((worst, granted))
         self._wake()
@@ -237,7 +233,7 @@ class Budget:
                 granted.set_exception(BudgetError(lacking))
                 granted.exception()  # its waiter may be cancelled before it reads it
             else:
-                self._grant(worst)
+                self._reserved.add(worst)
                 granted.set_result(None)
 
     def _lacking(self, worst: Usage, held: _Sum) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from orchestrion._config.sections import Limits
 from orchestrion._engine.attempts import Call
 from orchestrion._engine.attempts import RetrySettings as RetrySettings
+from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.callpath import CallPath as CallPath
-from orchestrion._engine.deadline import Deadlines, resume
 from orchestrion._engine.recording import Recorded as Recorded
 from orchestrion._engine.reuse import digest
 from orchestrion._engine.team import Seat, Team, seats_of
@@ -18,10 +20,19 @@ from orchestrion._errors import RunError
 from orchestrion._events import WARNING, event
 from orchestrion._interfaces import Agent, Answer, Policy, Request, View
 from orchestrion._keys import Key
-from orchestrion._records import JSON, NO_USAGE, Episode, Trajectory, Turn, Usage
+from orchestrion._observers import EpisodeObservers
+from orchestrion._records import JSON, NO_USAGE, Episode, Problem, Trajectory, Turn, Usage
 
 REPORTS = 10_000
 """How many different failures, and how many episodes that were cut off, an engine reports."""
+
+NO_LIMITS = Limits(turns=None)
+
+RunEpisode = Callable[[str, Problem, Key, Policy | None, bool], Awaitable[Episode]]
+"""Runs one episode from start to reward; see `Engine.run`."""
+
+Elsewhere = Callable[[], AbstractAsyncContextManager[RunEpisode]]
+Spread = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
 
 
 class Observers(Protocol):
@@ -33,25 +44,22 @@ class Observers(Protocol):
     def episode_finished(self) -> Callable[[Episode], None] | None: ...
 
 
-class _Silent:
-    turn_finished: Callable[[str, Turn], None] | None = None
-    episode_finished: Callable[[Episode], None] | None = None
-
-
 class Host(ABC):
-    """What calls, activations and loops use of the engine that runs them."""
+    """What calls, activations and loops use of the engine that runs them, an `Engine`."""
 
     def __init__(
         self,
         team: Team,
         calls: CallPath | None = None,
+        limits: Limits = NO_LIMITS,
         timeout: float | None = None,
         observers: Observers | None = None,
     ) -> None:
-        self.team = team
+        self.team, self.limits = team, limits
         self.calls = calls or CallPath()
         self.timeout = self.calls.time_limit(timeout)
-        self.observers: Observers = observers or _Silent()
+        self.observers: Observers = observers or EpisodeObservers(None, None)
+        self.seats = seats_of(team.agents)
         self.identities: dict[int, str] = {}
         """For each opened agent, by its `id`, a text that stands for it and its settings."""
         self.places: dict[int, str] = {}
@@ -75,8 +83,11 @@ class Host(ABC):
         """How often each agent failed with which error, by "agent: error"; of the latest ones."""
         self.cut_off: dict[str, str] = {}
         """The agents that an episode had started when it was cancelled, by its name; likewise."""
-        self._deadlines = Deadlines()
-        self.seats = seats_of(team.agents)
+        self.elsewhere: Elsewhere | None = None
+        """Opens a function like `run` that runs episodes in other processes; None for nowhere."""
+        self.spread: Spread | None = None
+        """Calls a function on many items in other processes, see `Session.spread`; or None."""
+        self._batchers: dict[int, DecisionBatcher] = {}
 
     def place(self, component: object, kind: str) -> str:
         """Return how messages name a component: its place in the config if it has one."""
@@ -85,14 +96,6 @@ class Host(ABC):
     def name_of(self, seat: Seat) -> str:
         """Return how messages name an agent: its place in the config, else its name."""
         return self.places.get(id(seat.agent)) or f"agent {seat.name!r}"
-
-    async def rest(
-        self, seconds: float | None, work: Coroutine[Any, Any, Any], waits_for: Any, who: str
-    ) -> Any:
-        """Return the result of started work, see `Deadline.within`; None means no time limit."""
-        if seconds is None:
-            return await resume(work, waits_for)
-        return await self._deadlines[seconds].within(work, waits_for, who)
 
     def identity(self, seat: Seat) -> str:
         """Return a text for an agent and its settings, for the keys of reused results."""
@@ -106,7 +109,6 @@ class Host(ABC):
         _reports_to_keep(self.failed_turns)[label] = self.failed_turns.pop(label, 0) + 1
 
     def note_cut_off(self, episode: str, agents: str) -> None:
-        """Note which agents a cancelled episode had started."""
         _reports_to_keep(self.cut_off)[episode] = agents
 
     @abstractmethod
@@ -181,10 +183,7 @@ class ActivationCalls:
             self._engine.viewer(self.label or self.who, text)
 
     async def run(
-        self,
-        request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage = NO_USAGE,
+        self, request: Request, do: Callable[[], Awaitable[Answer]], reserve: Usage = NO_USAGE
     ) -> Answer:
         # Taken before the first await: calls are numbered in the order they are made.
         index, self._next = self._next, self._next + 1

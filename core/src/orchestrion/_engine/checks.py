@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, get_args
 
@@ -91,22 +91,12 @@ def first_step(task: Any, problem: Problem, key: Key, place: str) -> Step:
     """Return the environment at the beginning of an episode; `key` is the episode's."""
     if not hasattr(task, "start"):
         return Step()
-    try:
-        step: Step = task.start(problem, key.child("start"))
-    except BaseException as error:
-        raise_named(place, "start()", error)
-    _check_step(step, place, "start")
-    return step
+    return _step(place, "start", task.start, problem, key.child("start"))
 
 
 def next_step(task: Any, state: Any, turn: Turn, key: Key, place: str) -> Step:
     """Return the environment after a turn; `key` is the episode's."""
-    try:
-        step: Step = task.step(state, turn, key.child("step", turn.index))
-    except BaseException as error:
-        raise_named(place, "step()", error)
-    _check_step(step, place, "step")
-    return step
+    return _step(place, "step", task.step, state, turn, key.child("step", turn.index))
 
 
 def has_steps(task: Any) -> bool:
@@ -114,7 +104,12 @@ def has_steps(task: Any) -> bool:
     return getattr(type(task), "step", Task.step) is not Task.step
 
 
-def _check_step(step: Any, place: str, method: str) -> None:
+def _step(place: str, name: str, method: Callable[..., Any], *arguments: Any) -> Step:
+    """Return what a method of the task returns, checked."""
+    try:
+        step: Any = method(*arguments)
+    except BaseException as error:
+        raise_named(place, f"{name}()", error)
     kind: Any = type(step)
     if (
         kind is not Step
@@ -122,9 +117,11 @@ def _check_step(step: Any, place: str, method: str) -> None:
         or (step.observation is not None and type(step.observation) is not Observation)
     ):
         raise RunError(
-            f"{place}: {method}() must return a Step: observation an Observation or None, done "
+            f"{place}: {name}() must return a Step: observation an Observation or None, done "
             f"true or false; it returned {step!r:.200}"
         )
+    checked: Step = step
+    return checked
 
 
 def booked(output: Output, used: Usage, made: Sequence[str] = ()) -> Output:
@@ -255,7 +252,6 @@ def why_empty(trajectory: Trajectory) -> str:
 
 
 def problems_of(task: Any, split: Split, place: str) -> Sequence[Problem]:
-    """Return the problems of a task's split."""
     with calling(place, f"problems({split!r})"):
         problems: Any = task.problems(split)
         try:
@@ -316,7 +312,6 @@ def text_problem(task: Any, text: str, place: str) -> Problem:
 
 
 def iterations_of(trainer: Any, place: str) -> int:
-    """Return how many iterations a trainer wants."""
     with calling(place, "iterations"):
         count = trainer.iterations
     if type(count) is not int or count < 0:

@@ -34,7 +34,7 @@ class Ended(NamedTuple):
 class Running:
     """The activations of one loop that run as tasks."""
 
-    __slots__ = ("_ended", "_indices", "_wake", "order", "tasks")
+    __slots__ = ("_another", "_ended", "_indices", "order", "tasks")
 
     def __init__(self, order: CompletionOrder) -> None:
         self.order = order
@@ -42,7 +42,8 @@ class Running:
         """In the order they were started, until their turns are taken."""
         self._indices: dict[asyncio.Task[Turn], int] = {}
         self._ended: list[Ended] = []
-        self._wake: asyncio.Future[None] | None = None
+        self._another = asyncio.Event()
+        """Set when an activation ends, for the loop if it waits for that."""
 
     def start(
         self, activation: Activation, number: int, index: int, turn: Coroutine[Any, Any, Turn]
@@ -88,13 +89,11 @@ class Running:
         return turns
 
     async def first(self) -> list[Ended]:
-        """Wait until at least one has ended."""
         while not self._ended:
             await self._one_more()
         return self._ended.copy()
 
     async def all(self) -> list[Ended]:
-        """Wait until all have ended."""
         while len(self._ended) < len(self.tasks):
             await self._one_more()
         return self._ended.copy()
@@ -113,18 +112,13 @@ class Running:
         return [ended for ended in self._ended if ended.turn_index in wanted]
 
     def _end(self, number: int, index: int, task: asyncio.Task[Turn]) -> None:
-        """Note that an activation has ended, and wake the loop if it waits for that."""
         self._ended.append(Ended(number, index, task))
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        self._another.set()
 
     async def _one_more(self) -> None:
         """Wait until another activation ends. The cost does not grow with their number."""
-        self._wake = asyncio.get_running_loop().create_future()
-        try:
-            await self._wake
-        finally:
-            self._wake = None
+        self._another.clear()
+        await self._another.wait()
 
 
 class CompletionOrder:

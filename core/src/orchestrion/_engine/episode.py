@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from attrs import evolve
 
-from orchestrion._config.sections import Limits
 from orchestrion._engine.activation import Setting, act
 from orchestrion._engine.batch import DecisionBatcher
-from orchestrion._engine.calls import ActivationCalls, CallPath, Host, Observers
+from orchestrion._engine.calls import ActivationCalls, Host, RunEpisode
 from orchestrion._engine.checks import first_step, judged
-from orchestrion._engine.deadline import exited
-from orchestrion._engine.loop import NO_LIMITS, Loop
+from orchestrion._engine.deadline import result_of
+from orchestrion._engine.loop import Loop
 from orchestrion._engine.recording import Facts, Failure
-from orchestrion._engine.team import Team, member_of, seats_of
+from orchestrion._engine.team import member_of, seats_of
 from orchestrion._errors import RunError
 from orchestrion._events import WHERE
 from orchestrion._guards import FATAL, describe, raise_named
@@ -37,11 +36,6 @@ from orchestrion._records import (
     replace,
 )
 
-RunEpisode = Callable[[str, Problem, Key, Policy | None, bool], Awaitable[Episode]]
-"""Runs one episode from start to reward; see `Engine.run`."""
-
-Spread = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
-
 
 def computed(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
     """Yield what a function returns for each item.
@@ -53,38 +47,18 @@ def computed(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> 
         yield function(*item)
 
 
-Elsewhere = Callable[[], AbstractAsyncContextManager[RunEpisode]]
-
-
 class Engine(Host):
     """Run episodes of one team; the module `orchestrion._interfaces` has the loop in words.
 
     `timeout` limits one activation, in seconds; None means no limit.
     """
 
-    def __init__(
-        self,
-        team: Team,
-        calls: CallPath | None = None,
-        limits: Limits = NO_LIMITS,
-        timeout: float | None = None,
-        observers: Observers | None = None,
-    ) -> None:
-        super().__init__(team, calls, timeout, observers)
-        self.limits = limits
-        self._batchers: dict[int, DecisionBatcher] = {}
-        self.elsewhere: Elsewhere | None = None
-        """Opens a function like `run` that runs episodes in other processes; None for nowhere."""
-        self.spread: Spread | None = None
-        """Calls a function on many items in other processes, see `Session.spread`; or None."""
-
     def batcher(self, policy: Policy) -> DecisionBatcher:
         """Return the batcher of a policy; all its episodes share it."""
-        batcher = self._batchers.get(id(policy))
-        if batcher is None:
+        if id(policy) not in self._batchers:
             batcher = DecisionBatcher(policy, self.place(policy, "policy"))
             self._batchers[id(policy)] = batcher
-        return batcher
+        return self._batchers[id(policy)]
 
     async def run(
         self,
@@ -147,11 +121,9 @@ class Engine(Host):
         return Turn(0, agent, view.option, output)
 
     def _setting(self, episode: str, problem: Problem, key: Key) -> Setting:
-        """Return what the activations of an episode share."""
         return Setting(self, problem.public(), key, self.seats, self.team.roster, episode)
 
     def first_step(self, problem: Problem, key: Key) -> Step:
-        """Return the environment at the beginning of an episode."""
         task = self.team.task
         return first_step(task, problem, key, self.place(task, "task"))
 
@@ -216,13 +188,7 @@ class Engine(Host):
 
     async def _result(self, work: Coroutine[Any, Any, Any], who: str) -> Any:
         """Return the result of a verifier or reward function, within the time limit of a turn."""
-        try:
-            waits_for = work.send(None)
-        except StopIteration as stop:
-            return stop.value
-        except GeneratorExit as error:
-            raise exited(error) from error
-        return await self.rest(self.timeout, work, waits_for, who)
+        return await result_of(work, self.timeout, who)
 
     async def _failed(self, error: BaseException, episode: str, key: Key, who: str) -> Failure:
         """Return the failure of a verifier or reward function; record it if it was late.
@@ -263,7 +229,6 @@ class Engine(Host):
         policy: Policy,
         turns: int | None,
     ) -> tuple[Trajectory, str]:
-        """See `Host.nested`."""
         setting = Setting(
             self,
             view.problem.public(),

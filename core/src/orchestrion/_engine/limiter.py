@@ -23,17 +23,14 @@ class _Bucket:
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
         self._rate = per_minute / 60
         self._capacity = max(1.0, self._rate * _BURST_SECONDS)
-        self._level, self._clock, self._at = self._capacity, clock, clock()
+        self.level, self._clock, self._at = self._capacity, clock, clock()
 
     def wait(self, amount: float) -> float:
         """Seconds until `amount` may be taken; an amount over the capacity waits for a full one."""
         now = self._clock()
-        self._level = min(self._capacity, self._level + (now - self._at) * self._rate)
+        self.level = min(self._capacity, self.level + (now - self._at) * self._rate)
         self._at = now
-        return max(0.0, (min(amount, self._capacity) - self._level) / self._rate)
-
-    def take(self, amount: float) -> None:
-        self._level -= amount
+        return max(0.0, (min(amount, self._capacity) - self.level) / self._rate)
 
 
 class ServiceLimiter:
@@ -48,13 +45,8 @@ class ServiceLimiter:
         self.limits, self._clock = limits, clock
         self._cap = limits.concurrency
         self._limit: float | None = limits.concurrency
-        self._requests = (
-            _Bucket(limits.requests_per_minute, clock) if limits.requests_per_minute else None
-        )
-        self._tokens = (
-            _Bucket(limits.tokens_per_minute, clock) if limits.tokens_per_minute else None
-        )
-        self._paced = self._requests is not None or self._tokens is not None
+        rates = {"requests": limits.requests_per_minute, "tokens": limits.tokens_per_minute}
+        self._buckets = {name: _Bucket(rate, clock) for name, rate in rates.items() if rate}
         self.active = 0
         """Calls in flight."""
         self._clean = 0
@@ -70,15 +62,11 @@ class ServiceLimiter:
 
         `tokens` is the expected size of the call.
         """
-        is_limited, start = self._limit is not None or self._paced, self._clock()
-        if is_limited:
-            await self._enter()
-        else:
-            self.active += 1
+        start = self._clock()
+        await self._enter()
         try:
-            if is_limited:
-                await self._pace(tokens)
-                self.waited += self._clock() - start
+            await self._pace(tokens)
+            self.waited += self._clock() - start
             yield
         finally:
             self.active -= 1
@@ -107,26 +95,20 @@ class ServiceLimiter:
                 turn.set_result(None)
 
     async def _pace(self, tokens: int) -> None:
+        amounts = {"requests": 1, "tokens": tokens}
         while True:
-            waits = [self._pause_until - self._clock()]
-            if self._requests is not None:
-                waits.append(self._requests.wait(1))
-            if self._tokens is not None:
-                waits.append(self._tokens.wait(tokens))
-            longest = max(waits)
+            waits = [bucket.wait(amounts[name]) for name, bucket in self._buckets.items()]
+            longest = max([self._pause_until - self._clock(), *waits])
             if longest <= 0:
                 break
             await asyncio.sleep(longest)
-        if self._requests is not None:
-            self._requests.take(1)
-        if self._tokens is not None:
-            self._tokens.take(tokens)
+        for name, bucket in self._buckets.items():
+            bucket.level -= amounts[name]
 
     def rate_limited(self, pause: float) -> None:
         """Let all callers wait `pause` seconds, after the service answered with a rate limit."""
         now = self._clock()
         self._pause_until = max(self._pause_until, now + pause)
-        self._paced = True
         self._clean = 0
         if now - self._shrunk_at >= _COOL_DOWN:
             self._shrunk_at = now

@@ -11,22 +11,12 @@ from attrs import define, field
 from orchestrion._config.sections import Limits
 from orchestrion._engine.activation import Setting, take_turn
 from orchestrion._engine.batch import DecisionBatcher
-from orchestrion._engine.calls import ActivationCalls, Host
+from orchestrion._engine.calls import NO_LIMITS, ActivationCalls
 from orchestrion._engine.checks import check_decision, has_steps, next_step, why_empty
 from orchestrion._engine.completion import Running
 from orchestrion._errors import CallError, RunError
 from orchestrion._interfaces import Situation
-from orchestrion._records import (
-    Activation,
-    Decision,
-    Episode,
-    Status,
-    Step,
-    Trajectory,
-    Turn,
-)
-
-NO_LIMITS = Limits(turns=None)
+from orchestrion._records import Activation, Decision, Episode, Status, Step, Trajectory, Turn
 
 
 @define(eq=False)
@@ -72,11 +62,6 @@ class Loop:
         self._steps = not self.nested and has_steps(engine.team.task)
         self._turn_finished = None if self.nested else engine.observers.turn_finished
 
-    @property
-    def engine(self) -> Host:
-        """The engine that runs it."""
-        return self.setting.engine
-
     def episode(self) -> Episode:
         """Return what happened, not judged yet."""
         if self.status is Status.COMPLETED:
@@ -102,7 +87,7 @@ class Loop:
             # If nobody cancelled us from outside, one of these agents did.
             started = self.decisions[-1].start if self.decisions else ()
             agents = ", ".join(activation.agent for activation in started)
-            self.engine.note_cut_off(self.name, agents)
+            self.setting.engine.note_cut_off(self.name, agents)
             raise
         finally:
             if self._running is not None and self._running.tasks:
@@ -163,17 +148,16 @@ class Loop:
         key = self.setting.key.child("prepare", len(self.decisions))
         if self._prepared is None:
             self._prepared = []
-        handle = ActivationCalls(self.engine, key, who="policy", made=self._prepared)
+        handle = ActivationCalls(self.setting.engine, key, who="policy", made=self._prepared)
         try:
             await batcher.prepare(situation, handle)
         except CallError as error:
             self.status, self.error = Status.FAILED, f"{batcher.place}: {error}"
-            self.engine.count_failure(batcher.place, str(error))
+            self.setting.engine.count_failure(batcher.place, str(error))
             return False
         return True
 
     def _over_limit(self) -> bool:
-        """Return whether usage exceeds a limit."""
         calls, tokens = self.limits.calls, self.limits.tokens
         return (calls is not None and self._calls > calls) or (
             tokens is not None and self._tokens > tokens
@@ -255,8 +239,8 @@ class Loop:
         if output.final:
             self._final = True
         if self._steps:
-            task, key = self.engine.team.task, self.setting.key
-            place = self.engine.place(task, "task")
+            task, key = self.setting.engine.team.task, self.setting.key
+            place = self.setting.engine.place(task, "task")
             self.step = next_step(task, self.step.state, turn, key, place)
         if self._turn_finished is not None:
             self._turn_finished(self.name, turn)

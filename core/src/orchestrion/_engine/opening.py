@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -138,11 +138,7 @@ async def open_team(
 
 def team_paths(config: Config, policy: str, agents: Sequence[str] | None) -> set[str]:
     """Return the paths of what episodes of a team depend on: no trainer, no other policy."""
-    return reached_from(config, [policy, "task", "reward", *config.roster, *(agents or ())])
-
-
-def reached_from(config: Config, paths: Iterable[str]) -> set[str]:
-    """Return these paths, as far as there is something, and those of what is wired into them."""
+    paths = [policy, "task", "reward", *config.roster, *(agents or ())]
     return reached(config.components, paths)
 
 
@@ -171,7 +167,6 @@ class _Opener:
 
     @property
     def opened(self) -> Opened:
-        """Return what is open so far."""
         return Opened(self.config, self.runtimes)
 
     async def team(
@@ -234,7 +229,7 @@ class _Opener:
             turns=self.config.limits.turns,
             timeout=self.config.run.timeout,
             directory=self.directory,
-            note=partial(self.note or _ignore, path),
+            note=partial(self.note or (lambda *note: None), path),
             live=self.live,
             trial=self.trial or entry.kind in self.idle,
             described=entry.kind in self.idle,
@@ -253,10 +248,6 @@ class _Opener:
             raise RunError(f"{place} cannot be opened: {in_one_line(error)}") from error
         self.stack.push_async_exit(partial(_close, manager, place))
         return runtime
-
-
-def _ignore(path: str, name: str, text: str) -> None:
-    """Take no notice."""
 
 
 async def _close(
@@ -294,16 +285,13 @@ def save_states(opened: Opened, paths: Container[str] | None = None) -> dict[str
             continue
         if isinstance(runtime, Stateful) and id(runtime) not in saved:
             saved.add(id(runtime))
-            states[path] = _saved(runtime, place_of(opened.config, path))
+            place = place_of(opened.config, path)
+            with calling(place, "save"):
+                state: Any = runtime.save()
+            if not isinstance(state, Saved):
+                raise RunError(f"{place}: save returned a {type(state).__name__}, not a Saved")
+            states[path] = state
     return states
-
-
-def _saved(runtime: Stateful, place: str) -> Saved:
-    with calling(place, "save"):
-        state: Any = runtime.save()
-    if not isinstance(state, Saved):
-        raise RunError(f"{place}: save returned a {type(state).__name__}, not a Saved")
-    return state
 
 
 def load_states(opened: Opened, states: Mapping[str, Saved]) -> None:

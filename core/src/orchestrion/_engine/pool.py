@@ -15,20 +15,20 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 from zlib import crc32
 
+from orchestrion._config.components import reached
 from orchestrion._config.sections import EXECUTOR
-from orchestrion._engine.calls import CallPath
-from orchestrion._engine.episode import Engine, RunEpisode
-from orchestrion._engine.opening import Opened, load_states, reached_from, save_states, team_paths
-from orchestrion._engine.peers import UnsendableError, pack, unpack
+from orchestrion._engine.calls import CallPath, RunEpisode
+from orchestrion._engine.episode import Engine
+from orchestrion._engine.opening import Opened, load_states, save_states, team_paths
+from orchestrion._engine.peers import UnsendableError, pack
 from orchestrion._engine.seat import NotReadyError, WorkerSeat, WorkerTeam
-from orchestrion._engine.worker import Outcome, Packed, TeamSpec, digest_of, fields_of
+from orchestrion._engine.worker import Outcome, TeamSpec, digest_of, fields_of
 from orchestrion._errors import RunError
 from orchestrion._events import within
 from orchestrion._executors import Executor, LinkLost
-from orchestrion._guards import describe, in_one_line, place_of
+from orchestrion._guards import place_of
 from orchestrion._interfaces import OpenContext, Policy, Stateful
 from orchestrion._keys import Key
 from orchestrion._records import Episode, Problem, Saved, Usage, replace
@@ -84,17 +84,13 @@ class Pool:
         self._told: set[str] = set()
         self._seats = [WorkerSeat(executor, calls, place) for _ in range(executor.workers)]
         self._numbers: dict[bytes, int] = {}
-        """Of teams, by digests of their specs."""
-        self._specs: WeakKeyDictionary[Opened, dict[Any, bytes]] = WeakKeyDictionary()
-        """Pickled."""
+        """Of teams, by their pickled specs."""
 
     def begin(self) -> None:
-        """Start the workers; return at once."""
         for seat in self._seats:
             seat.begin()
 
     async def close(self) -> None:
-        """End the workers."""
         await asyncio.gather(*(seat.close() for seat in self._seats))
 
     def take(
@@ -119,14 +115,10 @@ class Pool:
         """Open a function that runs episodes as `Engine.run`, with the present states."""
         team = self._team(opened, contender.policy, contender.agents)
         stated: dict[str, dict[str, Usage]] = {}
-        policies: dict[int, tuple[Policy, Packed | None]] = {}
+        policies: dict[int, tuple[Policy, bytes | None]] = {}
 
         async def run(
-            name: str,
-            problem: Problem,
-            key: Key,
-            way: Policy | None = None,
-            training: bool = False,
+            name: str, problem: Problem, key: Key, way: Policy | None = None, training: bool = False
         ) -> Episode:
             packed = None
             if way is not None and way is not engine.team.policy:
@@ -160,13 +152,9 @@ class Pool:
         await self._take_over(team, opened)
 
     def _team(self, opened: Opened, policy: str, agents: tuple[str, ...] | None) -> WorkerTeam:
-        specs = self._specs.setdefault(opened, {})
-        if (policy, agents) not in specs:
-            caps = self.calls.budget.caps
-            team = TeamSpec(opened.config, policy, agents, self._directory, caps)
-            specs[policy, agents] = pack(team)
-        spec = specs[policy, agents]
-        number = self._numbers.setdefault(_digest(spec), len(self._numbers))
+        caps = self.calls.budget.caps
+        spec = pack(TeamSpec(opened.config, policy, agents, self._directory, caps))
+        number = self._numbers.setdefault(spec, len(self._numbers))
         states = save_states(opened, team_paths(opened.config, policy, agents))
         fields = fields_of(opened, states)
         total = blake2b(repr(fields).encode(), digest_size=16)
@@ -174,11 +162,10 @@ class Pool:
             total.update(path.encode() + digest_of(saved))
         return WorkerTeam(number, spec, states, fields, total.digest())
 
-    def _portable(self, way: Policy) -> Packed | None:
+    def _portable(self, way: Policy) -> bytes | None:
         """Return a policy that a job brings along, pickled; None if it is to run here."""
         if getattr(way, "portable", False) is True:
-            data = pack(way)
-            return Packed(_digest(data), data)
+            return pack(way)
         kind = type(way).__name__
         text = (
             f"episodes that a trainer runs with a policy of its own ({kind}) run in the process "
@@ -188,7 +175,6 @@ class Pool:
         return None
 
     def _tell(self, name: str, text: str) -> None:
-        """Tell people something, once."""
         if self._note is not None and name not in self._told:
             self._told.add(name)
             self._note(EXECUTOR, name, text)
@@ -196,21 +182,10 @@ class Pool:
     async def _spread(
         self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]
     ) -> list[T]:
-        """See `Session.spread`."""
         what = f"an item of {getattr(function, '__qualname__', function)}"
 
         async def item_in(item: tuple[Any, ...], seat: WorkerSeat, alone: bool) -> T:
-            # Packed apart: what cannot be read again is this item's fault, not the worker's.
-            try:
-                packed = pack((function, item))
-            except Exception as error:
-                text = f"what it needs cannot be sent to another process: {in_one_line(error)}"
-                raise UnsendableError(text) from None
-            answer = await seat.ask("compute", packed, alone=alone)
-            try:
-                result: T = unpack(answer)
-            except Exception as error:
-                raise UnsendableError(f"its result cannot be read: {describe(error)}") from None
+            result: T = await seat.ask("compute", function, item, alone=alone)
             return result
 
         async with asyncio.TaskGroup() as group:
@@ -286,7 +261,7 @@ def _why_here(opened: Opened, team: Baseline, trainer: str | None) -> tuple[str,
             place = place_of(config, path)
             return path, f"answers of {place} depend on what is computed together with them"
     if trainer is not None and getattr(runtimes[trainer], "portable", False) is not True:
-        wired = reached_from(config, [trainer])
+        wired = reached(config.components, [trainer])
         for path in team_parts:
             if path in wired and isinstance(runtimes[path], Stateful):
                 place = place_of(config, trainer)
@@ -297,10 +272,6 @@ def _why_here(opened: Opened, team: Baseline, trainer: str | None) -> tuple[str,
 def _near(item: tuple[Any, ...], number: int) -> str:
     """Return what work goes by, see `Pool._somewhere`: its problem if it has one."""
     return item[0].id if item and isinstance(item[0], Problem) else str(number)
-
-
-def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=16).digest()
 
 
 def _tell_turns(engine: Engine, episode: Episode) -> None:

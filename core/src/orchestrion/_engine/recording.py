@@ -135,7 +135,6 @@ class JournalWriter:
         """Why a row that nobody waited for could not be written."""
 
     def get(self, key: str) -> Recorded | None:
-        """Return the row under this key, if there is one."""
         return None if self._journal is None else self._journal.get(key)
 
     async def find(self, key: str) -> Recorded | None:

@@ -49,7 +49,6 @@ class ReplayPath(CallPath):
         return Failure(message, Usage(*usage), tuple(made))
 
     def completion_order(self, episode: str, key: Key) -> CompletionOrder:
-        """Return the recorded completion order of a loop."""
         return RecordedOrder(JournalWriter(self._recorded), episode, key)
 
 
@@ -57,7 +56,6 @@ class RecordedOrder(CompletionOrder):
     """Waits for those activations that ended first in the recorded run."""
 
     async def next(self, running: Running, decision: int, arrival: bool) -> list[Ended]:
-        """See `CompletionOrder.next`."""
         if arrival:
             place = place_of(self._episode, self._key.child("arrival", decision))
             row = self._journal.get(place)

@@ -8,15 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from orchestrion._interfaces import (
-    Agent,
-    Calls,
-    Member,
-    Policy,
-    RewardFunction,
-    Task,
-    View,
-)
+from orchestrion._interfaces import Agent, Calls, Member, Policy, RewardFunction, Task, View
 from orchestrion._keys import Key
 from orchestrion._records import Output
 from orchestrion._threads import in_thread

@@ -10,23 +10,22 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
-from attrs import evolve
+from attrs import define, evolve, field
 
 from orchestrion._engine.attempts import Call
 from orchestrion._engine.budget import Budget, inside
 from orchestrion._engine.callpath import CallPath
 from orchestrion._engine.episode import Engine, computed
 from orchestrion._engine.opening import Opened, load_states, open_team, save_states
-from orchestrion._engine.peers import Peer, RaisedError, UnsendableError, pack, unpack
+from orchestrion._engine.peers import Peer, RaisedError, unpack
 from orchestrion._engine.recording import JournalWriter, Recorded
 from orchestrion._errors import CallError, RunError
 from orchestrion._events import LOGGER
 from orchestrion._executors import Link, LinkLost
-from orchestrion._guards import describe, in_one_line
+from orchestrion._guards import describe
 from orchestrion._interfaces import Answer, Stateful
 from orchestrion._interrupts import Interrupted, from_outside
 from orchestrion._keys import Key
@@ -56,13 +55,6 @@ class Outcome(NamedTuple):
     episode: Episode
     failures: list[tuple[str, str]]  # who failed, and how
     stated: dict[str, Usage]  # without price and cap, by the result of `CallPath.book`
-
-
-class Packed(NamedTuple):
-    """A policy that a job brings along, pickled; without data where the worker has it already."""
-
-    digest: bytes
-    data: bytes
 
 
 class _Item(NamedTuple):
@@ -115,6 +107,7 @@ class Worker:
         self.peer = Peer(link, self._do)
         self._teams: dict[int, _OpenTeam] = {}
         self._policies: dict[bytes, Any] = {}
+        """Those that jobs brought along, as they came and as they are."""
         self._calls = DistantPath(self.peer)
         self._thread = ThreadPoolExecutor(1, "orchestrion-compute")
 
@@ -144,10 +137,10 @@ class Worker:
         spec: TeamSpec = unpack(data)
         LOGGER.setLevel(log_level)
         self._calls.budget = Budget(spec.caps)
-        base = next(iter(self._teams.values())).opened if self._teams else None
+        base = next((_stateless(team.opened) for team in self._teams.values()), None)
         async with AsyncExitStack() as stack:
             opened = await open_team(
-                spec.config, stack, spec.policy, spec.agents, spec.directory, _stateless(base)
+                spec.config, stack, spec.policy, spec.agents, spec.directory, base
             )
             engine = opened.engine(self._calls, spec.policy, spec.agents, cls=_WorkerEngine)
             self._teams[number] = _OpenTeam(opened, engine, stack.pop_all())
@@ -189,7 +182,7 @@ class Worker:
         self,
         item: int,
         number: int,
-        policy: Packed | None,
+        policy: bytes | None,
         name: str,
         problem: Problem,
         key: bytes,
@@ -209,9 +202,9 @@ class Worker:
             engine.active -= 1
             report = _Item(item, [], {})
             _ITEM.set(report)
-            if policy is not None and policy.data:
-                self._policies[policy.digest] = unpack(policy.data)
-            way = None if policy is None else self._policies[policy.digest]
+            if policy is not None and policy not in self._policies:
+                self._policies[policy] = unpack(policy)
+            way = None if policy is None else self._policies[policy]
             try:
                 episode = await engine.run(name, problem, Key(key), way, training)
             except asyncio.CancelledError as error:
@@ -222,32 +215,24 @@ class Worker:
 
         return run()
 
-    async def _compute(self, item: int, packed: bytes) -> bytes:
-        """Return what a function returns, called in a thread beside the episodes; both packed."""
+    async def _compute(self, item: int, function: Callable[..., Any], arguments: Any) -> Any:
+        """Return what a function returns, called in a thread beside the episodes."""
         _ITEM.set(_Item(item, [], {}))
-
-        def compute() -> bytes:
-            function, arguments = unpack(packed)
-            [result] = computed(function, [arguments])
-            try:
-                return pack(result)
-            except Exception as error:
-                text = f"its result cannot be sent to another process: {in_one_line(error)}"
-                raise UnsendableError(text) from None
-
-        call = partial(copy_context().run, compute)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        call = partial(copy_context().run, list, computed(function, [arguments]))
+        [result] = await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        return result
 
 
+@define(eq=False)
 class _OpenTeam:
     """A team that is open in this worker."""
 
-    def __init__(self, opened: Opened, engine: Engine, stack: AsyncExitStack) -> None:
-        self.opened, self.engine, self.stack = opened, engine, stack
-        self.loaded: dict[str, bytes] = {}  # digests of the states, by path
+    opened: Opened
+    engine: Engine
+    stack: AsyncExitStack
+    loaded: dict[str, bytes] = field(factory=dict)  # digests of the states, by path
 
     async def close(self) -> None:
-        """Close its components."""
         with suppress(Exception):
             await self.stack.aclose()
 
@@ -256,19 +241,16 @@ class _WorkerEngine(Engine):
     """Notes failures with the episode they happened in."""
 
     def count_failure(self, who: str, message: str) -> None:
-        """See `Host.count_failure`."""
         _ITEM.get().failures.append((who, message))
 
 
-def _stateless(base: Opened | None) -> Any:
+def _stateless(base: Opened) -> Opened:
     """Return what another team may share with an open one: what has no state of its own."""
-    if base is None:
-        return None
-    paths = [path for path, runtime in base.runtimes.items() if not isinstance(runtime, Stateful)]
-    return SimpleNamespace(
-        config=SimpleNamespace(components={path: base.config.components[path] for path in paths}),
-        runtimes={path: base.runtimes[path] for path in paths},
-    )
+    runtimes = {
+        p: runtime for p, runtime in base.runtimes.items() if not isinstance(runtime, Stateful)
+    }
+    components = {path: base.config.components[path] for path in runtimes}
+    return Opened(evolve(base.config, components=components), runtimes)
 
 
 # ---------------------------------------------------------------------------------- calls
@@ -289,7 +271,6 @@ class DistantPath(CallPath):
         self._raised: dict[int, BaseException] = {}
 
     async def run(self, call: Call) -> Answer:
-        """See `CallPath.run`."""
         self._number = number = self._number + 1
         self._open[number] = call.do, copy_context()
         item, sent = _ITEM.get().number, evolve(call, do=_kept_here)
@@ -323,7 +304,6 @@ class DistantPath(CallPath):
             raise RaisedError(describe(error)) from None
 
     async def state(self, usage: Usage, who: str, stage: str, result: str = "") -> None:
-        """See `CallPath.state`."""
         item = _ITEM.get()
         if self.budget.counts(usage):
             await self._peer.ask("state", item.number, usage, who, stage)
@@ -344,7 +324,6 @@ class _DistantJournal(JournalWriter):
         self._peer = peer
 
     async def find(self, key: str) -> Recorded | None:
-        """See `JournalWriter.find`."""
         recorded: Recorded | None = await self._peer.ask("find", _ITEM.get().number, key)
         return recorded
 
