@@ -15,6 +15,7 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 from zlib import crc32
 
 from orchestrion._config.components import reached
@@ -85,6 +86,8 @@ class Pool:
         self._seats = [WorkerSeat(executor, calls, place) for _ in range(executor.workers)]
         self._numbers: dict[bytes, int] = {}
         """Of teams, by their pickled specs."""
+        self._specs: WeakKeyDictionary[Opened, dict[Any, bytes]] = WeakKeyDictionary()
+        """Pickled."""
 
     def begin(self) -> None:
         for seat in self._seats:
@@ -152,8 +155,12 @@ class Pool:
         await self._take_over(team, opened)
 
     def _team(self, opened: Opened, policy: str, agents: tuple[str, ...] | None) -> WorkerTeam:
-        caps = self.calls.budget.caps
-        spec = pack(TeamSpec(opened.config, policy, agents, self._directory, caps))
+        specs = self._specs.setdefault(opened, {})
+        if (policy, agents) not in specs:
+            caps = self.calls.budget.caps
+            team = TeamSpec(opened.config, policy, agents, self._directory, caps)
+            specs[policy, agents] = pack(team)
+        spec = specs[policy, agents]
         number = self._numbers.setdefault(spec, len(self._numbers))
         states = save_states(opened, team_paths(opened.config, policy, agents))
         fields = fields_of(opened, states)
