@@ -31,8 +31,7 @@ class RaisedError(Exception):
 class Peer:
     """This process's end of a conversation: each side asks the other, and answers.
 
-    What is sent at one moment goes as one message, with each part packed alone: one that cannot be
-    sent or read is no fault of the others. A question that is cancelled is cancelled on the
+    What is sent at one moment goes as one message. A question that is cancelled is cancelled on the
     other side as well. `do` is called with the name and the arguments of a question, and returns
     the coroutine that answers it, and the context to run that in; `told` is called with what needs
     no answer.
@@ -49,7 +48,7 @@ class Peer:
         self._answering: dict[int, asyncio.Task[Any]] = {}
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._number = 0
-        self._outgoing: list[tuple[str, int, bytes]] = []
+        self._outgoing: list[tuple[Any, ...]] = []
         self._lost: LinkLost | None = None
 
     @property
@@ -65,30 +64,28 @@ class Peer:
             OrchestrionError: as the other side raised it.
             RaisedError: it keeps the error.
             RunError: it raised another error.
-            UnsendableError: an argument, or the answer, cannot be sent or read.
+            UnsendableError: an argument, or the answer, cannot be sent.
         """
         if self._lost is not None:
             raise LinkLost(*self._lost.args)
-        question = _sendable((name, arguments), "what it needs")
         self._number = number = self._number + 1
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._post("ask", number, question)
+        self._post(("ask", number, name, arguments))
         try:
             return await answer
         except asyncio.CancelledError:
-            self._post("cancel", number)
+            self._post(("cancel", number))
             raise
         finally:
             self._asked.pop(number, None)
 
     def tell(self, *message: Any) -> None:
         """Tell the other side something that needs no answer; may be called in any thread."""
-        data = pack(message)
         if threading.get_ident() == self._thread:
-            self._post("tell", 0, data)
+            self._post(("tell", *message))
         elif self._lost is None:
             with suppress(RuntimeError):  # the loop has ended meanwhile
-                self._loop.call_soon_threadsafe(self._post, "tell", 0, data)
+                self._loop.call_soon_threadsafe(self._post, ("tell", *message))
 
     async def serve(self) -> NoReturn:
         """Answer until the other side is gone, or the caller is cancelled.
@@ -114,55 +111,67 @@ class Peer:
                     answer.set_exception(LinkLost(*self._lost.args))
                     answer.exception()  # whoever asked may be cancelled before it looks
 
-    def _take(self, kind: str, number: int, data: bytes) -> None:
+    def _take(self, kind: str, *message: Any) -> None:
         if kind == "tell":
-            self._told(*unpack(data))
-        elif kind == "cancel":
-            if number in self._answering:
-                self._answering[number].cancel()
-        elif kind == "ask":
-            try:
-                name, arguments = unpack(data)
-            except Exception as error:
-                self._post("error", number, pack(_made_of(error)))
-                return
-            coroutine, context = self._do(name, *arguments)
+            self._told(*message)
+            return
+        number = message[0]
+        if kind == "ask":
+            coroutine, context = self._do(message[1], *message[2])
             task = asyncio.get_running_loop().create_task(coroutine, context=context)
             self._answering[number] = task
             task.add_done_callback(partial(self._answer, number))
-        # A question that was cancelled here may be answered all the same.
-        elif (answer := self._asked.get(number)) is not None and not answer.done():
-            try:
-                content = unpack(data)
-            except Exception as error:
-                text = f"its result cannot be read: {describe(error)}"
-                answer.set_exception(UnsendableError(text))
-                return
-            if kind == "answer":
-                answer.set_result(content)
-            else:
-                error_class, arguments = content
-                answer.set_exception(error_class(*arguments))
+        elif kind == "cancel":
+            if number in self._answering:
+                self._answering[number].cancel()
+        else:
+            # A question that was cancelled here may be answered all the same.
+            answer = self._asked.get(number)
+            if answer is not None and not answer.done():
+                if kind == "answer":
+                    answer.set_result(message[1])
+                else:
+                    kind_of, arguments = message[1:]
+                    answer.set_exception(kind_of(*arguments))
 
     def _answer(self, number: int, task: asyncio.Task[Any]) -> None:
         del self._answering[number]
-        try:
-            if task.cancelled():
-                raise RunError("cancelled from within")
-            self._post("answer", number, _sendable(task.result(), "its result"))
-        except BaseException as error:
-            self._post("error", number, pack(_made_of(error)))
+        if task.cancelled():
+            self._post(("error", number, RunError, ("cancelled from within",)))
+        elif (error := task.exception()) is not None:
+            self._post(("error", number, *_packed(error)))
+        else:
+            self._post(("answer", number, task.result()))
 
-    def _post(self, kind: str, number: int, data: bytes = b"") -> None:
+    def _post(self, message: tuple[Any, ...]) -> None:
         if self._lost is not None:
             return
         if not self._outgoing:
             self._loop.call_soon(self._flush)
-        self._outgoing.append((kind, number, data))
+        self._outgoing.append(message)
 
     def _flush(self) -> None:
         messages, self._outgoing = self._outgoing, []
-        self._link.send(pack(messages))
+        try:
+            data = pack(messages)
+        except Exception:
+            # One of them: it alone fails.
+            data = pack([message for each in messages for message in self._sendable(each)])
+        self._link.send(data)
+
+    def _sendable(self, message: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Return the message; if it cannot be sent, what is to be sent in its place."""
+        try:
+            pack(message)
+        except Exception as error:
+            kind, number = message[:2]
+            text = f"cannot be sent to another process: {in_one_line(error)}"
+            if kind == "answer":
+                return [("error", number, UnsendableError, (f"its result {text}",))]
+            if kind == "ask" and number in self._asked:
+                self._asked[number].set_exception(UnsendableError(f"what it needs {text}"))
+            return []
+        return [message]
 
 
 class _Pickler(pickle.Pickler):
@@ -185,15 +194,6 @@ unpack = pickle.loads
 """Returns the value again."""
 
 
-def _sendable(value: Any, what: str) -> bytes:
-    """Return a value as bytes; raise `UnsendableError` if it cannot be sent."""
-    try:
-        return pack(value)
-    except Exception as error:
-        text = f"{what} cannot be sent to another process: {in_one_line(error)}"
-        raise UnsendableError(text) from None
-
-
 _SENT = {
     kind
     for kind in (RaisedError, UnsendableError, *vars(_errors).values())
@@ -202,7 +202,7 @@ _SENT = {
 """Errors that are raised on the other side as they are here."""
 
 
-def _made_of(error: BaseException) -> tuple[type[BaseException], tuple[Any, ...]]:
+def _packed(error: BaseException) -> tuple[type[BaseException], tuple[Any, ...]]:
     """Return what makes an error on the other side: its class, and the arguments."""
     if isinstance(error, CallError):
         return CallError, (str(error), error.fault, error.retry_after, error.spent)

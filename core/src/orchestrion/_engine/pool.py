@@ -23,13 +23,13 @@ from orchestrion._config.sections import EXECUTOR
 from orchestrion._engine.calls import CallPath, RunEpisode
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, load_states, save_states, team_paths
-from orchestrion._engine.peers import UnsendableError, pack
+from orchestrion._engine.peers import UnsendableError, pack, unpack
 from orchestrion._engine.seat import NotReadyError, WorkerSeat, WorkerTeam
-from orchestrion._engine.worker import Outcome, TeamSpec, digest_of, fields_of
+from orchestrion._engine.worker import Outcome, Packed, TeamSpec, digest_of, fields_of
 from orchestrion._errors import RunError
 from orchestrion._events import within
 from orchestrion._executors import Executor, LinkLost
-from orchestrion._guards import place_of
+from orchestrion._guards import describe, in_one_line, place_of
 from orchestrion._interfaces import OpenContext, Policy, Stateful
 from orchestrion._keys import Key
 from orchestrion._records import Episode, Problem, Saved, Usage, replace
@@ -118,7 +118,7 @@ class Pool:
         """Open a function that runs episodes as `Engine.run`, with the present states."""
         team = self._team(opened, contender.policy, contender.agents)
         stated: dict[str, dict[str, Usage]] = {}
-        policies: dict[int, tuple[Policy, bytes | None]] = {}
+        policies: dict[int, tuple[Policy, Packed | None]] = {}
 
         async def run(
             name: str, problem: Problem, key: Key, way: Policy | None = None, training: bool = False
@@ -169,10 +169,11 @@ class Pool:
             total.update(path.encode() + digest_of(saved))
         return WorkerTeam(number, spec, states, fields, total.digest())
 
-    def _portable(self, way: Policy) -> bytes | None:
+    def _portable(self, way: Policy) -> Packed | None:
         """Return a policy that a job brings along, pickled; None if it is to run here."""
         if getattr(way, "portable", False) is True:
-            return pack(way)
+            data = pack(way)
+            return Packed(_digest(data), data)
         kind = type(way).__name__
         text = (
             f"episodes that a trainer runs with a policy of its own ({kind}) run in the process "
@@ -192,7 +193,17 @@ class Pool:
         what = f"an item of {getattr(function, '__qualname__', function)}"
 
         async def item_in(item: tuple[Any, ...], seat: WorkerSeat, alone: bool) -> T:
-            result: T = await seat.ask("compute", function, item, alone=alone)
+            # Packed apart: what cannot be read again is this item's fault, not the worker's.
+            try:
+                packed = pack((function, item))
+            except Exception as error:
+                text = f"what it needs cannot be sent to another process: {in_one_line(error)}"
+                raise UnsendableError(text) from None
+            answer = await seat.ask("compute", packed, alone=alone)
+            try:
+                result: T = unpack(answer)
+            except Exception as error:
+                raise UnsendableError(f"its result cannot be read: {describe(error)}") from None
             return result
 
         async with asyncio.TaskGroup() as group:

@@ -17,7 +17,7 @@ from orchestrion._engine.attempts import Call
 from orchestrion._engine.budget import inside
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.peers import Peer
-from orchestrion._engine.worker import Fields
+from orchestrion._engine.worker import Fields, Packed
 from orchestrion._errors import RunError
 from orchestrion._events import LOGGER
 from orchestrion._executors import Executor, Link, LinkLost
@@ -68,6 +68,7 @@ class WorkerSeat:
         self._number = 0
         self._teams: dict[int, bytes] = {}
         """Digests of the loaded states, by the numbers of open teams."""
+        self._policies: set[bytes] = set()
 
     # ------------------------------------------------------------------ work
 
@@ -105,7 +106,7 @@ class WorkerSeat:
             self._running[number] = copy_context()
             self._idle.clear()
             try:
-                return await peer.ask(name, number, *arguments)
+                return await peer.ask(name, number, *map(self._once, arguments))
             finally:
                 del self._running[number]
                 if not self._running:
@@ -114,6 +115,14 @@ class WorkerSeat:
             self.load -= 1
             if holds_gate:
                 self._gate.release()
+
+    def _once(self, argument: Any) -> Any:
+        """Return an argument as it is sent: what is packed goes to each worker once."""
+        if type(argument) is not Packed:
+            return argument
+        is_known = argument.digest in self._policies
+        self._policies.add(argument.digest)
+        return argument._replace(data=b"") if is_known else argument
 
     async def changed(self, team: WorkerTeam) -> dict[str, Saved]:
         """Return the states that changed in this worker while episodes ran, by path."""
@@ -164,7 +173,7 @@ class WorkerSeat:
         if self._serving is not None:
             await self._serving  # it is over
         link = await self._executor.start()
-        self._teams = {}
+        self._teams, self._policies = {}, set()
         self._peer = peer = Peer(link, self._do, self._receive)
         self._serving = asyncio.create_task(_serve(peer, link))
         return peer

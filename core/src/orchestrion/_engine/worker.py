@@ -20,12 +20,12 @@ from orchestrion._engine.budget import Budget, inside
 from orchestrion._engine.callpath import CallPath
 from orchestrion._engine.episode import Engine, computed
 from orchestrion._engine.opening import Opened, load_states, open_team, save_states
-from orchestrion._engine.peers import Peer, RaisedError, unpack
+from orchestrion._engine.peers import Peer, RaisedError, UnsendableError, pack, unpack
 from orchestrion._engine.recording import JournalWriter, Recorded
 from orchestrion._errors import CallError, RunError
 from orchestrion._events import LOGGER
 from orchestrion._executors import Link, LinkLost
-from orchestrion._guards import describe
+from orchestrion._guards import describe, in_one_line
 from orchestrion._interfaces import Answer, Stateful
 from orchestrion._interrupts import Interrupted, from_outside
 from orchestrion._keys import Key
@@ -55,6 +55,13 @@ class Outcome(NamedTuple):
     episode: Episode
     failures: list[tuple[str, str]]  # who failed, and how
     stated: dict[str, Usage]  # without price and cap, by the result of `CallPath.book`
+
+
+class Packed(NamedTuple):
+    """A policy that a job brings along, pickled; without data where the worker has it already."""
+
+    digest: bytes
+    data: bytes
 
 
 class _Item(NamedTuple):
@@ -107,7 +114,6 @@ class Worker:
         self.peer = Peer(link, self._do)
         self._teams: dict[int, _OpenTeam] = {}
         self._policies: dict[bytes, Any] = {}
-        """Those that jobs brought along, as they came and as they are."""
         self._calls = DistantPath(self.peer)
         self._thread = ThreadPoolExecutor(1, "orchestrion-compute")
 
@@ -182,7 +188,7 @@ class Worker:
         self,
         item: int,
         number: int,
-        policy: bytes | None,
+        policy: Packed | None,
         name: str,
         problem: Problem,
         key: bytes,
@@ -202,9 +208,9 @@ class Worker:
             engine.active -= 1
             report = _Item(item, [], {})
             _ITEM.set(report)
-            if policy is not None and policy not in self._policies:
-                self._policies[policy] = unpack(policy)
-            way = None if policy is None else self._policies[policy]
+            if policy is not None and policy.data:
+                self._policies[policy.digest] = unpack(policy.data)
+            way = None if policy is None else self._policies[policy.digest]
             try:
                 episode = await engine.run(name, problem, Key(key), way, training)
             except asyncio.CancelledError as error:
@@ -215,12 +221,21 @@ class Worker:
 
         return run()
 
-    async def _compute(self, item: int, function: Callable[..., Any], arguments: Any) -> Any:
-        """Return what a function returns, called in a thread beside the episodes."""
+    async def _compute(self, item: int, packed: bytes) -> bytes:
+        """Return what a function returns, called in a thread beside the episodes; both packed."""
         _ITEM.set(_Item(item, [], {}))
-        call = partial(copy_context().run, list, computed(function, [arguments]))
-        [result] = await asyncio.get_running_loop().run_in_executor(self._thread, call)
-        return result
+
+        def compute() -> bytes:
+            function, arguments = unpack(packed)
+            [result] = computed(function, [arguments])
+            try:
+                return pack(result)
+            except Exception as error:
+                text = f"its result cannot be sent to another process: {in_one_line(error)}"
+                raise UnsendableError(text) from None
+
+        call = partial(copy_context().run, compute)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
 
 @define(eq=False)
