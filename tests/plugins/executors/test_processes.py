@@ -78,6 +78,24 @@ def test_the_same_bytes_as_in_one_process(tmp_path: Path) -> None:
     assert here.as_json() == evaluate(tmp_path / "one", overrides=[TWO]).as_json()
 
 
+def test_policies_that_a_trainer_brings_along_decide_the_same_in_workers(tmp_path: Path) -> None:
+    agents = {name: {"use": "bench-agent"} for name in ("planner", "coder_s", "stop")}
+    data = {
+        "task": {"use": "relay"},
+        "agents": agents,
+        "policy": {"use": "nearest"},
+        "reward": {"use": "outcome-minus-cost"},
+        "trainer": {"use": "nearest", "episodes": 48},
+        "limits": {"turns": 4},
+        "evaluation": {"episodes": 8},
+    }
+    for name, overrides in (("two", [TWO]), ("one", [])):
+        train(data, tmp_path / name, overrides=overrides)
+    assert everything(tmp_path / "one") == everything(tmp_path / "two")
+    with RunReader(tmp_path / "two") as run:
+        assert "run.executor" not in (run.manifest or {}).get("opened", {}), "all ran in workers"
+
+
 class Service:
     """Answers what it is asked; kills who asks the n-th question in place of an answer."""
 
