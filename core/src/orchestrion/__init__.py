@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from orchestrion._records import Turn as Turn
     from orchestrion._records import TurnStatus as TurnStatus
     from orchestrion._records import Usage as Usage
+    from orchestrion._records import answering as answering
     from orchestrion._records import replace as replace
     from orchestrion._routing import router as router
     from orchestrion._secrets import Secret as Secret

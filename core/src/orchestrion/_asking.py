@@ -15,7 +15,7 @@ from orchestrion._errors import UsageError
 from orchestrion._guards import place_of
 from orchestrion._keys import Key
 from orchestrion._observers import EpisodeObservers
-from orchestrion._records import JSON, Episode, Problem, Status, Turn, Usage
+from orchestrion._records import JSON, Episode, Problem, Status, Turn, Usage, answering
 from orchestrion._trained import Trained, open_run
 
 
@@ -24,7 +24,7 @@ class TeamAnswer:
     """What a team made of a question.
 
     Args:
-        text: what the last completed turn said; None if no turn completed.
+        text: of the last completed turn that says something; None if no turn completed.
         data: of the same turn.
         usage: of the whole team.
         turns: all of them, in order.
@@ -43,8 +43,8 @@ class TeamAnswer:
 
     @classmethod
     def of(cls, episode: Episode) -> TeamAnswer:
-        completed = [turn for turn in episode.turns if turn.status == "completed"]
-        data = completed[-1].output.data if completed else None
+        turn = answering(reversed(episode.turns))
+        data = None if turn is None else turn.output.data
         error = episode.error or why_empty(episode.trajectory)
         text, usage = episode.answer, episode.usage
         return cls(text, data, usage, episode.turns, episode.status, error, episode)

@@ -12,7 +12,7 @@ from threading import Lock, Timer
 from typing import Any
 
 from orchestrion._errors import PluginError, UsageError
-from orchestrion._suggest import article
+from orchestrion._suggest import article, did_you_mean
 
 PATIENCE = 1.0
 """Seconds that an import may take before people begin to wonder."""
@@ -146,9 +146,15 @@ def load_object(path: str, where: str) -> Any:
     try:
         return resolve_here(path)
     except Exception as error:  # whatever the module does
+        module, _, name = path.partition(":")
+        hint = ""
+        if isinstance(error, ModuleNotFoundError):
+            hint = "; its module must be installed, or stand in the folder of the command"
+        elif isinstance(error, AttributeError) and (found := sys.modules.get(module)) is not None:
+            near = did_you_mean(name, dir(found))
+            hint = f"; the module is {getattr(found, '__file__', 'built in')}{near}"
         raise UsageError(
-            f"{where}: cannot load {path!r}: {type(error).__name__}: {error}; its module must be "
-            "installed, or stand in the folder of the command"
+            f"{where}: cannot load {path!r}: {type(error).__name__}: {error}{hint}"
         ) from error
 
 

@@ -5,7 +5,7 @@ problem -> (decision -> activations -> turns)* -> trajectory -> episode (scores,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Literal
@@ -238,6 +238,24 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
 _INDEX = attrgetter("index")
 
 
+def answering(turns: Iterable[Turn]) -> Turn | None:
+    """Return the turn that holds a team's answer; None if no turn completed.
+
+    It is the last completed turn that says something: a router or a terminator that ends the
+    episode without a word does not take the answer away.
+
+    Args:
+        turns: the last one first.
+    """
+    silent: Turn | None = None
+    for turn in turns:
+        if turn.status == "completed":
+            if turn.output.content.strip():
+                return turn
+            silent = silent or turn
+    return silent
+
+
 class Trajectory:
     """An immutable record of turns; appending and forking are O(1) and share the prefix."""
 
@@ -422,9 +440,9 @@ class Episode(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def answer(self) -> str | None:
-        """Return the content of the last completed turn; None if none completed."""
-        last = next((turn for turn in reversed(self.turns) if turn.status == "completed"), None)
-        return None if last is None else last.output.content
+        """Return the content of the turn that `answering` finds; None if no turn completed."""
+        turn = answering(reversed(self.turns))
+        return None if turn is None else turn.output.content
 
     @property
     def success(self) -> bool:

@@ -68,6 +68,10 @@ class Conduct:
             )
         else:
             self.calls = ReplayPath(replay.journal)
+        begun_with = ((replay or store).manifest or {}).get("digest")
+        is_same = begun_with is not None and config.is_unchanged(begun_with)
+        self._digest = begun_with if is_same else config.digest
+        """Of the config, as the version computed it that began the run."""
         self.failures: dict[str, int] = {}
         """How often which turn or verification failed, as "who: message"."""
         self.begun = False
@@ -115,6 +119,9 @@ class Conduct:
         self.begun = True
         if self.store.status != "running":
             self.store.set_status("running")
+        if self.config.stages and self.config.reward is None:
+            text = "none is configured, so that trainers which learn from rewards learn nothing"
+            self.progress.noted("reward", "missing:", text)
         self.observers.run_started(self.store.directory, self.config.resolved(), self._note_event)
         try:
             async with self.calls.budget.deadline():
@@ -274,7 +281,7 @@ class Conduct:
             save_states(opened),
             self.components.overlay,
             self.config.seed,
-            self.config.digest,
+            self._digest,
             tuple(member.name for member in opened.roster()),
             manifest(self.config)["versions"],
             int(os.environ.get("OMP_NUM_THREADS") or 1),

@@ -150,6 +150,28 @@ def test_follow_goes_where_the_router_says_or_to_its_fallback(data: Any, then: s
     assert ("stop" if decision.stop else choice_name(decision.start[0])) == then
 
 
+def test_a_router_may_give_the_name_as_its_text_and_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    policy = opened(Follow("a", fallback="c"))
+
+    def after(output: Output) -> str:
+        shown = Situation(Problem("p"), Trajectory([Turn(0, "a", output=output)]))
+        decision = policy.decide([shown], [Key(0)])[0]
+        return "stop" if decision.stop else choice_name(decision.start[0])
+
+    assert [after(Output(text)) for text in ("b:y", "stop", "bee", "bee")] == [
+        "b:y",
+        "stop",
+        "c",
+        "c",
+    ]
+    assert after(Output(data={"next": 3})) == "c"
+    bee, nobody = [record.getMessage() for record in caplog.records]
+    assert bee.startswith("policy: the router 'a' named 'bee', which is not a choice of this team")
+    assert "named nobody" in nobody
+
+
 def test_follow_starts_with_the_router_and_returns_to_it() -> None:
     policy = opened(Follow("a"))
     assert chosen(policy) == "a"
@@ -172,6 +194,7 @@ def test_follow_starts_who_always_acts_after_an_agent_unless_the_task_refuses() 
     turns = Trajectory([Turn(0, "c", output=Output("query"))])
     blocked = Situation(Problem("p"), turns, Observation(blocked=frozenset({"b"})))
     assert choice_name(policy.decide([blocked], [Key(0)])[0].start[0]) == "a"
+    assert chosen(opened(Follow("a", after={"c": "stop"})), "a", "c") == "stop"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from orchestrion import (
     in_thread,
     load_function,
     no_calls,
+    replace,
 )
 
 
@@ -101,13 +102,13 @@ def read_script(text: str) -> dict[str, JSON]:
 class Function:
     """Calls `function`, sync or async, and makes its result the turn.
 
-    A text becomes the content; an `Output` is taken as it is; any other JSON value becomes the
-    data. Plain functions run in a worker thread.
+    A text becomes the content; a number becomes the content and the data; an `Output` is taken as
+    it is; any other JSON value becomes the data. Plain functions run in a worker thread.
 
     Args:
         function: "package.module:name" installed, or in the folder of the command.
         give: what it is called with: the latest `text`, or the whole `view`.
-        cost: what a turn costs, unless the function returns an `Output`.
+        cost: what a turn costs, unless the function returns an `Output` with a usage of its own.
     """
 
     function: Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
@@ -136,12 +137,13 @@ class _Opened(Agent):
             result = await self.call(given)
         else:
             result = await in_thread(self.call, given)
-        if isinstance(result, Output):
-            return result
         usage = Usage(cost=self.settings.cost)
+        if isinstance(result, Output):
+            return result if result.usage != Usage() else replace(result, usage=usage)
         if isinstance(result, str):
             return Output(result, usage=usage)
-        return Output(data=result, usage=usage)
+        is_number = isinstance(result, (int, float)) and not isinstance(result, bool)
+        return Output(str(result) if is_number else "", result, usage)
 
 
 # One terminal, one question at a time, however many episodes run.
@@ -227,7 +229,7 @@ class Terminator(Agent):
         cost: what its turn costs.
     """
 
-    text: str = "done"
+    text: str = ""
     cost: Annotated[float, Meta(ge=0)] = 0.0
 
     ceiling = no_calls

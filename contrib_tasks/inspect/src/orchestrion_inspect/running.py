@@ -31,6 +31,7 @@ from orchestrion import (
     Trajectory,
     Usage,
     UsageError,
+    answering,
     load_function,
     splits_of,
 )
@@ -129,19 +130,16 @@ class RunningInspect(Task):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Return the scorers' verdict on the last completed turn; 0 for free input.
+        """Return the scorers' verdict on the last turn that says something; 0 for free input.
 
         Raises:
             CallError: a call of the grader failed.
             RunError: a scorer failed, or its score is not one number from 0 to 1.
         """
-        answer = next(
-            (turn.output.content for turn in trajectory.backward() if turn.status == "completed"),
-            None,
-        )
-        if answer is None or problem.hidden is None:
+        turn = answering(trajectory.backward())
+        if turn is None or problem.hidden is None:
             return Scores(0.0)
-        scores = await _apart(self._scores(problem, answer, calls))
+        scores = await _apart(self._scores(problem, turn.output.content, calls))
         first = next(iter(scores.values()))
         return Scores(first, first == 1.0, scores if len(scores) > 1 else {})
 

@@ -28,6 +28,7 @@ from orchestrion import (
     Turn,
     Usage,
     UsageError,
+    answering,
     ceiling_of,
     did_you_mean,
     refuse_idle,
@@ -55,9 +56,9 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 class Jsonl:
     """Questions from a file, each with an answer that a check compares.
 
-    The last completed turn is judged, or that of `solver`, whatever any agent claims. The answer is
-    hidden from agents and policies, and so are all other columns except for those of the question,
-    the category and `show`.
+    The last completed turn that says something is judged, or the last such turn of `solver`,
+    whatever any agent claims. The answer is hidden from agents and policies, and so are all other
+    columns except for those of the question, the category and `show`.
 
     Args:
         file: JSON lines, JSON (a list of objects), CSV or TSV, each also as .gz.
@@ -220,10 +221,8 @@ class RunningJsonl(Task):
     def _answer(self, trajectory: Trajectory) -> str | None:
         """Return the text to judge; None if there is none."""
         solver = self.settings.solver
-        for turn in trajectory.backward():
-            if turn.status == "completed" and solver in (None, turn.agent):
-                return self._extracted(turn.output.content.strip()) or None
-        return None
+        turn = answering(past for past in trajectory.backward() if solver in (None, past.agent))
+        return None if turn is None else self._extracted(turn.output.content.strip()) or None
 
     def _extracted(self, text: str) -> str | None:
         if self._extract is None:

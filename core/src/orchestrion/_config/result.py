@@ -145,8 +145,8 @@ class Config:
     def is_unchanged(self, digest: str) -> bool:
         """Return whether this config, as a run's folder has it, is that of a digest.
 
-        The folder has every setting there was when the run began: what it does not have was added
-        by a newer version, with a default that keeps what was before.
+        The folder has every setting there was when the run began, in the order of that version:
+        what it does not have was added by a newer one, with a default that keeps what was before.
         """
         if digest == self.digest:
             return True
@@ -264,9 +264,9 @@ class Config:
 
 
 def _written(data: Any, node: Node) -> Any:
-    """Return plain data without the keys that a tree of nodes does not have."""
+    """Return plain data with the keys of a tree of nodes, in their order there."""
     if isinstance(data, dict) and isinstance(node.value, dict):
-        return {k: _written(v, node.value[k]) for k, v in data.items() if k in node.value}
+        return {k: _written(data[k], part) for k, part in node.value.items() if k in data}
     if isinstance(data, list) and isinstance(node.value, list) and len(data) == len(node.value):
         return [_written(item, part) for item, part in zip(data, node.value, strict=True)]
     return data

@@ -214,6 +214,8 @@ def _table(episodes: Sequence[Episode]) -> tuple[Any, Any, Any]:
         for decision in episode.decisions
         if decision.record is not None
     ]
+    if not rows:
+        raise UsageError("no episode has a reward, so `nearest` has nothing to learn from")
     if len({len(seen) for seen, _, _ in rows}) > 1:
         raise UsageError("the task's features have no fixed length: `nearest` cannot compare them")
     seen = np.array([seen for seen, _, _ in rows], float).reshape(len(rows), -1)

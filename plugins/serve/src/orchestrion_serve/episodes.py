@@ -282,6 +282,10 @@ def answer_of(episode: Episode) -> str:
     answer = episode.answer
     if episode.status in (Status.FAILED, Status.CANCELLED) or answer is None:
         raise _unanswered(episode.id, episode.error or "no turn was completed")
+    if not answer and not images_of(episode):
+        for turn in reversed(episode.turns):
+            if turn.status == "failed":
+                raise _unanswered(episode.id, f"{turn.agent}: {turn.error}")
     return encodable(answer)
 
 

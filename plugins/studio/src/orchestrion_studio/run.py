@@ -267,7 +267,7 @@ def _failures(iterations: Sequence[Iteration]) -> list[Data]:
     rows = [("completed and solved", solved)]
     rows += [("completed, not solved", counts.pop("completed", 0) - solved)]
     rows += counts.most_common()
-    turns = sum(it.metrics.get("failed_turns", 0.0) * it.episodes for it in iterations)
+    turns = sum(it.metrics.get("failed_turns", 0.0) for it in iterations)
     shown = [{"name": kind, "count": n, "share": n / total} for kind, n in rows if total and n]
     if math.isfinite(turns) and turns:
         shown.append({"name": "failed turns, in any of these", "count": turns, "share": None})
