@@ -72,3 +72,18 @@ def test_settings_that_were_added_since_change_nothing_and_others_do(module: Pat
         assert not load(written).is_unchanged(begun.digest), new
     written.write_text(begun.to_yaml().replace("marks: 1", "marks: 1, echo: true"))
     assert not load(written).is_unchanged(begun.digest), "a new setting that is set"
+
+
+def test_settings_may_come_in_another_order_than_in_the_version_that_began_a_run(
+    module: Path,
+) -> None:
+    written = module.with_name("config.yaml")
+    written.write_text(CONFIG)
+    begun = load(written)
+    written.write_text(begun.to_yaml())
+    voice, marks = "    voice: Voice = Factory(Voice)\n", "    marks: int = 1\n"
+    text = AGENT.format(of_voice="", of_agent="").replace(voice + marks, marks + voice)
+    reloaded(module, text)
+    now = load(written)
+    assert now.digest != begun.digest
+    assert now.is_unchanged(begun.digest)

@@ -43,13 +43,18 @@ def run_folders(folder: Path) -> Iterator[Path]:
 
     What is within a run is not looked at, nor are hidden folders and those behind links.
     """
-    if is_run(folder):
-        yield folder
-        return
-    with suppress(OSError):  # a folder may be gone, or not ours to read
-        for path in sorted(folder.iterdir()):
-            if not path.name.startswith(".") and path.is_dir() and not path.is_symlink():
-                yield from run_folders(path)
+    inside: list[Path] = []
+    with suppress(OSError):  # a folder may be gone, or not ours to read: the others are listed
+        inside = [folder] if is_run(folder) else sorted(filter(_is_searched, folder.iterdir()))
+    for path in inside:
+        if path == folder:
+            yield folder
+        else:
+            yield from run_folders(path)
+
+
+def _is_searched(path: Path) -> bool:
+    return not path.name.startswith(".") and not path.is_symlink() and path.is_dir()
 
 
 def run_identity(directory: Path) -> tuple[Any, ...]:
