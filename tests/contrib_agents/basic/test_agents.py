@@ -15,7 +15,18 @@ import pytest
 from orchestrion_basic_agents.agents import Echo, Function, Human, Line, Scripted, Terminator
 from orchestrion_basic_agents.command import Command
 
-from orchestrion import Agent, Key, OpenContext, Output, Problem, Trajectory, Turn, UsageError, View
+from orchestrion import (
+    Agent,
+    Key,
+    OpenContext,
+    Output,
+    Problem,
+    Trajectory,
+    Turn,
+    Usage,
+    UsageError,
+    View,
+)
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion.testing import Fixed, engine_for
 
@@ -107,11 +118,31 @@ def test_function_makes_a_result_a_turn(name: str, give: Any, output: Output) ->
     assert act(agent) == output
 
 
+def seven(text: str) -> float:
+    return 7.5
+
+
+def paid(text: str) -> Output:
+    return Output("dear", usage=Usage(cost=9.0))
+
+
+def test_a_function_has_its_price_unless_it_states_another_and_a_number_is_said() -> None:
+    sys.modules["agents_under_test"] = sys.modules[__name__]
+
+    def turn(name: str, give: Any = "text") -> Output:
+        return act(opened(Function(f"agents_under_test:{name}", give, cost=2.0)))
+
+    assert turn("shout").usage == turn("look", "view").usage == Usage(cost=2.0)
+    assert turn("paid").usage == Usage(cost=9.0)
+    assert turn("seven") == Output("7.5", 7.5, Usage(cost=2.0))
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("no_such_module_here:f", "No module named"),
-        ("textwrap:nothing", "no attribute 'nothing'"),
+        ("no_such_module_here:f", "No module named .* must be installed, or stand in the folder"),
+        ("textwrap:nothing", "no attribute 'nothing'; the module is .*textwrap.py"),
+        ("textwrap:dedentt", "did you mean 'dedent'"),
         ("math:pi", "a float, not a function"),
     ],
 )

@@ -19,7 +19,7 @@ from orchestrion_remote import Settings, agent_pb2
 from orchestrion_remote.body import request_of, view_and_key
 from orchestrion_remote.http import Http
 from orchestrion_remote.rpc import Grpc, Tls
-from orchestrion_remote.rpc_wire import message_of, request_from
+from orchestrion_remote.rpc_wire import message_of, reply_from, request_from
 from orchestrion_remote.settings import Most, Price
 
 from orchestrion import (
@@ -110,6 +110,11 @@ def test_a_view_and_its_key_arrive_as_they_were(view: View, digest: bytes) -> No
         for name in ("agent", "option", "observation", "team"):
             assert getattr(there, name) == getattr(view, name)
     assert "hidden" not in request["problem"]
+
+
+def test_null_in_a_field_of_json_is_nothing() -> None:
+    reply = reply_from(agent_pb2.ActResponse(content="hi", metadata_json="null", data_json="null"))
+    assert (reply.content, reply.metadata, reply.data) == ("hi", {}, None)
 
 
 def test_the_generated_messages_are_those_of_the_published_file() -> None:

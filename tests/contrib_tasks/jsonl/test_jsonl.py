@@ -290,6 +290,8 @@ def test_no_turn_and_failed_turns_have_no_answer() -> None:
 
 def test_the_last_turn_counts_or_that_of_the_solver() -> None:
     assert scores(task(rows=[ROW]), "Paris", "Lyon").value == 0
+    assert scores(task(rows=[ROW]), "Paris", "", " ").value == 1, "who says nothing ends it only"
+    assert scores(task(rows=[ROW]), "").value == 0
     assert scores(task(rows=[ROW], solver="a"), "Lyon", "Paris").value == 1
 
 

@@ -122,6 +122,11 @@ def test_agents_named_like_models_are_blocked_by_their_name() -> None:
     assert found.observation.blocked == {"cheap", "any:cheap"}
 
 
+def test_an_agent_that_is_not_in_the_team_is_blocked_after_it_asked() -> None:
+    task = Recording(RecordedTask(split=ALL_TRAIN), QUESTIONS)
+    assert after(task, "easy", ("cheap",)).observation.blocked == {"ask:cheap"}  # type: ignore[union-attr]
+
+
 def test_what_was_not_paid_for_is_not_shown() -> None:
     task = opened(QUESTIONS)
     start = after(task, "easy", ())

@@ -109,6 +109,15 @@ class Fails(Agent):
 
 
 @frozen
+class Quiet(Agent):
+    """Completes a turn without a text."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Return nothing."""
+        return Output()
+
+
+@frozen
 class Waits(Agent):
     """Answers when the gate is open."""
 

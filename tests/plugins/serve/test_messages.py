@@ -22,6 +22,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     teams = [
         config(folder, "echo", {"first": "Says", "second": "Says"}),
         config(folder, "broken", {"only": "Fails"}),
+        config(
+            folder,
+            "silent",
+            {"first": "Quiet", "second": "Fails"},
+            policy={"use": "sequence", "steps": ["first", "second"]},
+        ),
         config(folder, "short", {"only": "Says", "rest": "Says"}, limits={"turns": 1}),
         config(folder, "slow", {"quick": "Says", "slow": "Waits"}),
     ]
@@ -80,7 +86,13 @@ def test_a_stream_has_the_turns_as_thinking(client: anthropic.Anthropic) -> None
 
 
 def test_the_models_are_the_configs(client: anthropic.Anthropic) -> None:
-    assert [model.id for model in client.models.list()] == ["echo", "broken", "short", "slow"]
+    assert [model.id for model in client.models.list()] == [
+        "echo",
+        "broken",
+        "silent",
+        "short",
+        "slow",
+    ]
     assert client.models.retrieve("echo").display_name == "echo"
 
 
@@ -95,6 +107,9 @@ def test_errors_have_the_classes_and_the_shape_of_the_client(
         client.messages.create(model="broken", max_tokens=9, messages=ASK)
     assert (broken.value.type, broken.value.status_code) == ("api_error", 502)
     assert len(server.log) == before + 1, "the client does not try again"
+    with pytest.raises(anthropic.InternalServerError, match="the team gave no answer"):
+        client.messages.create(model="silent", max_tokens=9, messages=ASK)
+    assert "the agent is broken" in server.log[-1]["reason"], "one completed a turn without a text"
     with pytest.raises(anthropic.AuthenticationError) as unknown:
         client.with_options(api_key="b" * 32).messages.create(
             model="echo", max_tokens=9, messages=ASK

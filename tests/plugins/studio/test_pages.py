@@ -191,8 +191,10 @@ def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(
         ]
         store.journal.put_many(calls)
         if number < 2:
-            metrics = {"validation_success": number / 4}
-            store.commit_iteration(0, number, [episode(f"0/{number}/0", ["a"], 0.5)], metrics)
+            metrics = {"validation_success": number / 4, "failed_turns": 3.0}
+            store.commit_iteration(
+                0, number, [episode(f"0/{number}/{i}", ["a"], 0.5) for i in range(2)], metrics
+            )
     store.close()
     client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
     data = client.get("/api/run/run").json()
@@ -204,6 +206,7 @@ def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(
         {"kind": "failed for good: rate limit of the service", "count": 3},
         {"kind": "attempts that timed out", "count": 3},
     ]
+    assert data["failures"][-1]["count"] == 6.0, "turns of all iterations"
     solved = data["curves_first"][1]["series"]
     assert [series["y"] for series in solved if series["name"] == "validation"] == [[0.0, 0.25]]
 

@@ -88,9 +88,9 @@ def _values(message: Any) -> dict[str, JSON]:
         if field.has_presence and not message.HasField(field.name):
             continue
         if field.name.endswith("_json"):
-            if not value:
+            value = msgspec.json.decode(value) if value else None
+            if value is None:  # some clients write null for an empty mapping
                 continue
-            value = msgspec.json.decode(value)
         elif field.type == field.TYPE_BYTES:
             value = value.hex()
         elif isinstance(value, MutableSequence):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from orchestrion import (
+    Activation,
     Calls,
     Key,
     Member,
@@ -19,7 +20,9 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    choice_name,
     no_calls,
+    replace,
     split_of,
 )
 from orchestrion_recorded.case import ABSENT, Case, Pricing, ballot, cases
@@ -36,11 +39,16 @@ SOLVED = 0.5
 
 @frozen
 class RecordedState:
-    """A question, the models asked as a bit set, and turns so far."""
+    """A question, the models asked as a bit set, and turns so far.
+
+    `others` are choices that asked a model without being named for it in the team's roster, such as
+    a nested team: they are blocked too, since a model can be asked once.
+    """
 
     case: Case
     asked: int = 0
     turns: int = 0
+    others: frozenset[str] = frozenset()
 
 
 class Recording(Task):
@@ -126,9 +134,13 @@ class Recording(Task):
 
     def step(self, state: RecordedState, turn: Turn, key: Key) -> Step:
         """Show the answer of the model that a turn asked and paid for; other turns show nothing."""
+        state = evolve(state, turns=state.turns + 1)
         model = self._model_of(state.case, turn)
-        asked = state.asked if model is None else state.asked | 1 << model
-        return self._step(RecordedState(state.case, asked, state.turns + 1))
+        if model is None:
+            return self._step(state)
+        choice = choice_name(Activation(turn.agent, turn.option))
+        others = state.others if choice in self.blockers[model] else state.others | {choice}
+        return self._step(evolve(state, asked=state.asked | 1 << model, others=others))
 
     def _model_of(self, case: Case, turn: Turn) -> int | None:
         data = turn.output.data
@@ -143,10 +155,13 @@ class Recording(Task):
 
     def _step(self, state: RecordedState) -> Step:
         seen = self._see(state.case, state.asked)
+        observation = seen.observation
+        if state.others:
+            observation = replace(observation, blocked=observation.blocked | state.others)
         # Of scores there is no vote: the one model asked is the choice. And what was paid for
         # counts also where the limit on turns leaves no room to say "stop".
         chosen = self.table.scored and state.asked != 0
-        return Step(state, seen.observation, seen.done or chosen or state.turns == self._turns)
+        return Step(state, observation, seen.done or chosen or state.turns == self._turns)
 
     ceiling = no_calls
 
