@@ -270,6 +270,22 @@ def test_an_override_changes_one_value(change: str, value: Any) -> None:
     assert overridden("a: {b: 1, c: [1, {d: 2}]}", change) == (value, [])
 
 
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("trainer=null", {"agents": {"a": {"use": "x", "of": {"b": 1}}}}),
+        ("agents.a=", {"agents": {}, "trainer": [{"use": "y"}]}),
+        (
+            "agents.a.of=null",  # null may be a value of a setting
+            {"agents": {"a": {"use": "x", "of": None}}, "trainer": [{"use": "y"}]},
+        ),
+    ],
+)
+def test_null_leaves_out_a_section_or_a_named_component(change: str, value: Any) -> None:
+    text = "agents: {a: {use: x, of: {b: 1}}}\ntrainer: [{use: y}]"
+    assert overridden(text, change) == (value, [])
+
+
 def test_an_override_leaves_aliased_values_alone() -> None:
     text = "x: &x {n: 1}\ny: *x"
     assert overridden(text, "y.n=2")[0] == {"x": {"n": 1}, "y": {"n": 2}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -164,6 +164,17 @@ def _next_key(mapping: Mapping[str, Node], segments: list[str | int]) -> tuple[s
         if key in mapping and all(isinstance(segment, str) for segment in segments[:count]):
             return key, count
     return str(segments[0]), 1
+
+
+def without(node: Node, segments: Sequence[str | int]) -> Node:
+    """Return a copy of the tree without what is at a path of keys."""
+    first, rest = str(segments[0]), segments[1:]
+    value = {
+        key: without(child, rest) if rest and key == first else child
+        for key, child in node.names.items()
+        if rest or key != first
+    }
+    return Node(value, node.source, node.line, node.raw)
 
 
 def replaced(node: Node, segments: list[str | int], new: Node, path: str = "") -> Node:

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from orchestrion._config.documents import MAX_BYTES
 from orchestrion._config.environment import expand
-from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced, walk
+from orchestrion._config.nodes import (
+    Node,
+    Problems,
+    Source,
+    parse_path,
+    replaced,
+    walk,
+    without,
+)
 from orchestrion._config.yaml import read_yaml
 
 _MAX_INCLUDES = 64
@@ -119,7 +127,10 @@ def merge(below: Node, above: Node) -> Node:
 def override(
     root: Node, overrides: Sequence[str], environment: Mapping[str, str], problems: Problems
 ) -> Node:
-    """Return the tree after `a.b=c` overrides; values are YAML 1.2."""
+    """Return the tree after `a.b=c` overrides; values are YAML 1.2.
+
+    null in place of a section, a named component or a baseline leaves it out.
+    """
     for item in overrides:
         text = str(item)  # what is no text fails below, with the message that explains overrides
         source = Source(f"-o {text.partition('=')[0]}", Path.cwd())
@@ -137,8 +148,21 @@ def override(
             expand(node, environment, problems)
             for _, inner in walk(node):
                 inner.line = None  # within an override a line says nothing
+            if node.value is None and _is_left_out(root, segments):
+                root = without(root, segments)
+                continue
             try:
                 root = replaced(root, segments, node)
             except ValueError as exc:
                 problems.add(place, "", str(exc))
     return root
+
+
+def _is_left_out(root: Node, segments: Sequence[str | int]) -> bool:
+    """Return whether a path is that of a section, a named component or a baseline."""
+    node: Node | None = root
+    for segment in segments:
+        if node is None or "use" in node.names:  # settings of a component keep their null
+            return False
+        node = node.child(str(segment))
+    return node is not None and isinstance(node.value, (dict, list))
