@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrion._store import glance
+from orchestrion._store.names import is_run
 from orchestrion.runs import run_folders
 
 
@@ -16,12 +16,11 @@ def test_a_folder_that_cannot_be_read_hides_no_other_run(
     for name in ("a", "closed", "z/nested"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "run.db").write_bytes(b"")
-    is_run = glance.is_run
 
     def refuse(folder: Path) -> bool:
         if folder.name == "closed":
             raise PermissionError(13, "Permission denied", str(folder))
         return is_run(folder)
 
-    monkeypatch.setattr(glance, "is_run", refuse)
+    monkeypatch.setattr("orchestrion._store.glance.is_run", refuse)
     assert list(run_folders(tmp_path)) == [tmp_path / "a", tmp_path / "z/nested"]

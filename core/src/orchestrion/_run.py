@@ -69,8 +69,9 @@ class Conduct:
         else:
             self.calls = ReplayPath(replay.journal)
         begun_with = ((replay or store).manifest or {}).get("digest")
-        is_same = begun_with is not None and config.is_unchanged(begun_with)
-        self._digest = begun_with if is_same else config.digest
+        self._digest: str = config.digest
+        if begun_with is not None and config.is_unchanged(begun_with):
+            self._digest = begun_with
         """Of the config, as the version computed it that began the run."""
         self.failures: dict[str, int] = {}
         """How often which turn or verification failed, as "who: message"."""
