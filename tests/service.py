@@ -191,6 +191,12 @@ class ModelService:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{port}"
 
     async def _stop(self) -> None:
+        # A closed server takes no connection that was accepted before and is not served yet: its
+        # socket would stay open. So those are begun first.
+        for listening in self._server.sockets:
+            self._loop.remove_reader(listening.fileno())
+        for _ in range(2):
+            await asyncio.sleep(0)
         self._server.close()
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
