@@ -44,13 +44,13 @@ class Library:
 
 
 @pytest.fixture
-def library() -> Library:
+def shelf() -> Library:
     return Library()
 
 
 @pytest.fixture
-def server(library: Library) -> Iterator[ModelService]:
-    with ModelService(library) as running:
+def server(shelf: Library) -> Iterator[ModelService]:
+    with ModelService(shelf) as running:
         yield running
 
 
@@ -66,16 +66,16 @@ def team(folder: Path, url: str, queries: list[str], **task: Any) -> dict[str, A
             "use": "search",
             "source": str(questions),
             "split": {"train": 0.0, "validation": 0.0, "test": 1.0},
-            "retriever": "library",
+            "retriever": "shelf",
             **task,
         },
         "agents": {
             "verifier": {"use": "scripted", "lines": verdicts},
             "searcher": {"use": "scripted", "lines": [{"content": query} for query in queries]},
-            "library": {"use": "retrieve", "url": url, "results": 2, "timeout": 5},
+            "shelf": {"use": "retrieve", "url": url, "results": 2, "timeout": 5},
             "answerer": {"use": "scripted", "lines": [{"content": "Cleo"}]},
         },
-        "policy": {"use": "follow", "router": "verifier", "after": {"searcher": "library"}},
+        "policy": {"use": "follow", "router": "verifier", "after": {"searcher": "shelf"}},
         "run": {"timeout": 20},
     }
 
@@ -92,15 +92,15 @@ def played(data: dict[str, Any]) -> Any:
 
 
 def test_documents_of_the_server_stand_in_the_observation(
-    tmp_path: Path, server: ModelService, library: Library
+    tmp_path: Path, server: ModelService, shelf: Library
 ) -> None:
     episode = played(team(tmp_path, f"{server.url}/retrieve", list(CORPUS)))
     assert episode.success
     assert [turn.agent for turn in episode.turns] == [
-        *("verifier", "searcher", "library") * 2,
+        *("verifier", "searcher", "shelf") * 2,
         *("verifier", "answerer"),
     ]
-    assert library.asked == [
+    assert shelf.asked == [
         {"queries": [query], "topk": 2, "return_scores": True} for query in CORPUS
     ]
     assert episode.observation.data["searches"] == [
@@ -121,9 +121,9 @@ def test_the_last_search_ends_the_episode_when_its_documents_are_there(
     tmp_path: Path, server: ModelService
 ) -> None:
     data = team(tmp_path, f"{server.url}/retrieve", list(CORPUS), rounds=1)
-    data["policy"] = {"use": "sequence", "steps": ["searcher", "library", "answerer"]}
+    data["policy"] = {"use": "sequence", "steps": ["searcher", "shelf", "answerer"]}
     episode = played(data)
-    assert [turn.agent for turn in episode.turns] == ["searcher", "library"]
+    assert [turn.agent for turn in episode.turns] == ["searcher", "shelf"]
     assert episode.observation.data["searches"][0]["found"]
 
 
@@ -160,7 +160,7 @@ def test_a_search_that_fails_is_a_failed_turn_and_finds_nothing(
 ) -> None:
     with ModelService(answer) as running:
         data = team(tmp_path, f"{running.url}/retrieve", ["mother of ada"])
-        data["agents"]["library"]["timeout"] = 0.2
+        data["agents"]["shelf"]["timeout"] = 0.2
         data["run"]["timeout"] = 2
         episode = played(data)
     assert episode.turns[2].status == "failed"
@@ -173,7 +173,7 @@ def test_a_refusal_names_the_setting_to_look_at(tmp_path: Path, status: int) -> 
     with ModelService(reply(status, b"not here")) as running:
         episode = played(team(tmp_path, f"{running.url}/retrieve", ["mother of ada"]))
     error = episode.turns[2].error or ""
-    assert f"/retrieve: {status} not here; is agents.library.url the address of" in error
+    assert f"/retrieve: {status} not here; is agents.shelf.url the address of" in error
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,11 @@ def test_what_is_no_address_is_refused_before_anything_is_sent(url: str) -> None
         Retrieve(url=url)
 
 
-def test_a_replay_needs_no_server(tmp_path: Path, library: Library) -> None:
-    with ModelService(library) as running:
+def test_a_replay_needs_no_server(tmp_path: Path, shelf: Library) -> None:
+    with ModelService(shelf) as running:
         data = team(tmp_path, f"{running.url}/retrieve", list(CORPUS))
         run = train(data, tmp_path / "run")
-    assert len(library.asked) == 2
+    assert len(shelf.asked) == 2
     assert asyncio.run(replay(run.path, Silent())).difference == ""
     calls = run.calls("dicts")
     assert [call["service"] for call in calls] == [f"retrieval:{running.url}/retrieve"] * 2
@@ -204,12 +204,12 @@ def test_only_the_retrievers_turns_bring_documents(tmp_path: Path, server: Model
 
 def test_settings_of_an_own_index_have_no_effect_beside_a_retriever() -> None:
     with pytest.raises(ValueError, match="with `retriever`"):
-        Search(retriever="library", results=5)
+        Search(retriever="shelf", results=5)
     with pytest.raises(UsageError, match="retriever: no agent 'libary' in the team"):
         played({"task": {"use": "search", "retriever": "libary"}, **AGENTS})
 
 
 AGENTS: dict[str, Any] = {
-    "agents": {name: {"use": "echo"} for name in ("verifier", "searcher", "answerer", "library")},
+    "agents": {name: {"use": "echo"} for name in ("verifier", "searcher", "answerer", "shelf")},
     "policy": {"use": "round-robin"},
 }
