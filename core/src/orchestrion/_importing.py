@@ -150,9 +150,9 @@ def load_object(path: str, where: str) -> Any:
         hint = ""
         if isinstance(error, ModuleNotFoundError):
             hint = "; its module must be installed, or stand in the folder of the command"
-        elif isinstance(error, AttributeError) and (found := sys.modules.get(module)) is not None:
-            near = did_you_mean(name, dir(found))
-            hint = f"; the module is {getattr(found, '__file__', 'built in')}{near}"
+        elif isinstance(error, AttributeError) and (loaded := sys.modules.get(module)) is not None:
+            near = did_you_mean(name, dir(loaded))
+            hint = f"; the module is {getattr(loaded, '__file__', 'built in')}{near}"
         raise UsageError(
             f"{where}: cannot load {path!r}: {type(error).__name__}: {error}{hint}"
         ) from error

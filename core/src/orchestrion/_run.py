@@ -69,10 +69,10 @@ class Conduct:
         else:
             self.calls = ReplayPath(replay.journal)
         begun_with = ((replay or store).manifest or {}).get("digest")
+        # A checkpoint has the config's digest as the version computed it that began the run.
         self._digest: str = config.digest
         if begun_with is not None and config.is_unchanged(begun_with):
             self._digest = begun_with
-        """Of the config, as the version computed it that began the run."""
         self.failures: dict[str, int] = {}
         """How often which turn or verification failed, as "who: message"."""
         self.begun = False
