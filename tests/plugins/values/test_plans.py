@@ -10,11 +10,11 @@ import pytest
 from orchestrion_values.fitted import fit
 from orchestrion_values.fitted_learner import FittedLearner, FittedModel
 from orchestrion_values.fitted_q import FittedQ
-from orchestrion_values.plans import LEARNED, ArmEpisode, Process, next_of
+from orchestrion_values.plans import LEARNED, Arm, ArmEpisode, Process, next_of
 from orchestrion_values.policy import RecordedChoice
 from orchestrion_values.transitions import Transitions
 
-from orchestrion import Key, OpenContext, gather
+from orchestrion import Key, OpenContext, Problem, Saved, gather
 from tests.plugins.values.support import ROSTER, episode, names, policy, situation
 
 
@@ -59,6 +59,34 @@ def test_the_best_sequence_is_found_among_neighbours_of_what_was_tried() -> None
     assert all(len(arm) <= 3 for arm in beliefs.arms)
 
 
+def by_kind(count: int) -> list[ArmEpisode]:
+    """Choice 0 solves problems of kind x, and choice 1 those of kind y."""
+    random = np.random.default_rng(4)
+    result = []
+    for n in range(count):
+        choice, kind = int(random.integers(2)), "xy"[n % 2]
+        worth = float("xy"[choice] == kind) + 0.1 * random.standard_normal()
+        result.append(ArmEpisode((choice,), f"p{n}", worth, kind))
+    return result
+
+
+def test_the_best_sequence_can_depend_on_the_category() -> None:
+    process = Process(by_kind(40), 2)
+    best = {kind: process.promising(1, kind).best for kind in "xy"}
+    assert best == {"x": (0,), "y": (1,)}
+    known, other = process.seen("x"), process.seen(process.context("z"))
+    assert known.mean.max() > other.mean.max() + 0.1  # nobody knows which one solves kind z
+    assert other.covariance.trace() > known.covariance.trace()
+
+
+def test_categories_that_pay_alike_change_nothing() -> None:
+    several = [attempt._replace(category=attempt.problem) for attempt in tried(2, 80)]
+    process, plain = Process(several, 3), Process(tried(2, 80), 3)
+    assert process.share == 0
+    assert process.context("p1") is None
+    assert process.promising(3, "p1").mean == pytest.approx(plain.promising(3).mean)
+
+
 def test_uncertain_sequences_are_drawn_too() -> None:
     beliefs = Process(tried(3, 8), 3).promising(3)
     assert len(set(beliefs.draws(np.random.default_rng(1), 40))) > 3
@@ -78,10 +106,8 @@ def learner(**settings: Any) -> FittedLearner:
     return FittedLearner(FittedQ(trees=0, **settings), OpenContext("trainer", Key(1), ROSTER))
 
 
-@pytest.mark.parametrize(("by_values", "kept"), [(0.0, (0,)), (1.0, None)])
-def test_the_better_of_values_and_sequences_is_kept(
-    by_values: float, kept: tuple[int, ...] | None
-) -> None:
+@pytest.mark.parametrize(("by_values", "kept"), [(0.0, (0,)), (1.0, LEARNED)])
+def test_the_better_of_values_and_sequences_is_kept(by_values: float, kept: Arm) -> None:
     runtime = policy()
     session: Any = SimpleNamespace(policy=runtime)
     at_work = learner()
@@ -90,24 +116,57 @@ def test_the_better_of_values_and_sequences_is_kept(
     ] * 10
     at_work.absorb(plain, session)
     assert isinstance(runtime.model, FittedModel)
-    assert runtime.model.plan is None  # the values were not yet tried
+    assert runtime.model.plans == {}  # the values were not yet tried
     at_work.absorb([episode(runtime, ["b:x", "stop"], by_values)] * 10, session, [LEARNED] * 10)
-    assert runtime.model.plan == kept
-    if kept:
+    assert runtime.model.plans == {None: kept}
+    if kept != LEARNED:
         assert names(runtime.decide([situation(), situation("a")], [Key(1)] * 2)) == ["a", "stop"]  # type: ignore[unreachable]
 
 
-def test_a_sequence_is_saved_with_the_policy() -> None:
+def test_sequences_are_saved_with_the_policy() -> None:
     runtime, again = policy(), policy()
     data = Transitions.of(
         runtime, gather([episode(runtime, ["a", "stop"], 1.0)] * 4, RecordedChoice)
     )
     assert data is not None
-    runtime.model = FittedModel(fit(data, 1), runtime, plan=(3, 1))
+    runtime.model = FittedModel(fit(data, 1), runtime, plans={None: (3, 1), "x": (3, 0)})
     again.load(runtime.save())
     assert isinstance(again.model, FittedModel)
-    assert again.model.plan == (3, 1)
-    assert names(again.decide([situation("c")], [Key(1)])) == ["b:x"]
+    assert again.model.plans == runtime.model.plans
+    shown = [situation("c"), situation("c", category="x"), situation("c", category="other")]
+    assert names(again.decide(shown, [Key(1)] * 3)) == ["b:x", "a", "b:x"]
+
+
+@pytest.mark.parametrize(("plan", "read"), [([3, 1], {None: (3, 1)}), (None, {})])
+def test_a_policy_saved_with_one_sequence_for_all_categories_is_read(
+    plan: list[int] | None, read: dict[str | None, Arm]
+) -> None:
+    runtime = policy()
+    data = Transitions.of(runtime, gather([episode(runtime, ["a"], 1.0)] * 4, RecordedChoice))
+    assert data is not None
+    saved = FittedModel(fit(data, 1), runtime).save()
+    old: Any = {**saved.data, "plan": plan}  # type: ignore[dict-item]
+    del old["plans"]
+    assert FittedModel.load(Saved(saved.arrays, old), runtime).plans == read
+
+
+def test_each_category_has_its_own_sequence_and_rivals() -> None:
+    runtime = policy()
+    at_work = learner(plans=1.0, episodes=100)
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work.absorb([episode(runtime, ["a", "stop"], 0.0)], session)
+    at_work._tried = by_kind(40) + [ArmEpisode(LEARNED, "p", 0.2, kind) for kind in "xy"]
+    problems = [Problem(f"n{i}", category="xy"[i % 2]) for i in range(6)]
+    keys = [Key(1).child(i) for i in range(6)]
+    met, with_keys, arms = at_work._duels(runtime, problems, keys)
+    assert [problem.id for problem in met] == ["n0"] * 3 + ["n1"] * 3
+    assert with_keys == [keys[0]] * 3 + [keys[1]] * 3
+    assert arms == [LEARNED, (0,), (1,), LEARNED, (1,), (0,)]
+    plans = at_work._fitted(runtime).plans
+    assert (plans["x"], plans["y"]) == ((0,), (1,))
+    explored = at_work._arms(runtime, problems * 10, keys * 10)
+    for arms, answers in ((explored[::2], 0), (explored[1::2], 1)):
+        assert sum(arm is not None and arm[-1:] == (answers,) for arm in arms) > 20
 
 
 def test_no_sequences_are_tried_where_none_are_wanted() -> None:
@@ -124,8 +183,31 @@ def test_half_of_the_sequences_were_tried_before() -> None:
     session: Any = SimpleNamespace(policy=runtime)
     ways = [["a", "stop"], ["c", "stop"], ["a", "c", "stop"], ["b:x", "c", "a", "stop"]]
     at_work.absorb([episode(runtime, way, 0.1 * n) for n, way in enumerate(ways)], session)
+    at_work._tried += [ArmEpisode((choice,), "p", 0.0) for choice in range(4)] * 4
     before = {attempt.arm for attempt in at_work._tried}
-    arms = at_work._arms(runtime, [Key(2).child(n) for n in range(40)])
+    arms = at_work._arms(runtime, [Problem("p")] * 40, [Key(2).child(n) for n in range(40)])
     assert sum(arm in before for arm in arms) >= 20
     assert set(arms[1::2]) <= before
     assert not set(arms[::2]) <= before
+
+
+@pytest.mark.parametrize(("episodes", "times"), [(300, 4), (60, 2), (10, 0)])
+def test_each_choice_is_first_tried_alone_in_each_category(episodes: int, times: int) -> None:
+    at_work = learner(episodes=episodes)
+    at_work._tried = [ArmEpisode((0,), "p", 0.0, "x"), ArmEpisode((0, 1), "p", 0.0, "x")]
+    problems = [Problem(f"n{i}", category="xy"[i % 2]) for i in range(40)]
+    arms = at_work._singles(4, problems)
+    # Two categories of four choices: 60 x .3 / 8 = 2 times each; 4 are enough.
+    assert arms.count(None) == 40 - max(0, 8 * times - 1)
+    assert [arms[::2].count((c,)) for c in range(4)] == [max(0, times - 1), *[times] * 3]
+    assert [arms[1::2].count((c,)) for c in range(4)] == [times] * 4
+
+
+def test_choices_alone_are_explored_before_longer_sequences() -> None:
+    runtime = policy()
+    at_work = learner(plans=1.0)
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work.absorb([episode(runtime, ["c", "a", "stop"], 0.1)] * 4, session)
+    arms = at_work._arms(runtime, [Problem("p")] * 20, [Key(2).child(n) for n in range(20)])
+    assert arms[:16] == [(0,), (1,), (2,), (3,)] * 4
+    assert any(len(arm or ()) > 1 for arm in arms[16:])

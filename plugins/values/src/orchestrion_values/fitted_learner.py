@@ -5,11 +5,12 @@ Read `FittedLearner.iterate` first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import frozen
+from attrs import Factory, frozen
 
 from orchestrion import (
     Episode,
@@ -18,6 +19,7 @@ from orchestrion import (
     Key,
     Metrics,
     OpenContext,
+    Problem,
     Saved,
     Session,
     Situation,
@@ -39,6 +41,8 @@ FINISHING = 0.3
 """The last share of the episodes: they compare the mean of the values with the best sequences."""
 RIVALS = 2
 """The number of compared sequences; they run on the same problems and keys as the mean."""
+ALONE, ALONE_SHARE = 4, 0.3
+"""Sequences of one choice come first: so often in each category, in this share of the episodes."""
 ENOUGH = 200
 """After this many episodes with sequences, no more of them are tried."""
 
@@ -51,13 +55,14 @@ class FittedModel:
         fitted: the ensemble.
         policy: its encoders are used.
         caution: values are lowered by so many standard deviations of the members.
-        plan: a sequence to follow instead, if it proved better than the values.
+        plans: by category, a sequence to follow instead where it proved better than the values;
+            that of None is for all other categories.
     """
 
     fitted: Fitted
     policy: ValuePolicy
     caution: float = 0.0
-    plan: Arm | None = None
+    plans: Mapping[str | None, Arm] = Factory(dict)
 
     name = "fitted-q"
 
@@ -74,22 +79,27 @@ class FittedModel:
         result: Floats = values[0]
         if self.caution:
             result = result - self.caution * values[1:].std(axis=0)
-        if self.plan is not None:
-            for row, situation in zip(result, situations, strict=True):
-                place = next_of(self.plan, self.policy, situation)
-                if place is not None:
-                    row[place] = row.max() + 1.0
+        for row, situation in zip(result, situations, strict=True):
+            category = situation.problem.category
+            plan = self.plans.get(category if category in self.plans else None, LEARNED)
+            place = None if plan == LEARNED else next_of(plan, self.policy, situation)
+            if place is not None:
+                row[place] = row.max() + 1.0
         return result
 
     def save(self) -> Saved:
         arrays, data = self.fitted.save()
-        return Saved(pack(arrays), {**data, "caution": self.caution, "plan": self.plan})
+        return Saved(
+            pack(arrays), {**data, "caution": self.caution, "plans": list(self.plans.items())}
+        )
 
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> FittedModel:
         data: Any = saved.data
-        plan = None if data["plan"] is None else tuple(data["plan"])
-        return cls(Fitted.load(unpack(saved.arrays), data), policy, data["caution"], plan)
+        if "plans" not in data:  # saved before plans depended on the category
+            data = {**data, "plans": [] if data["plan"] is None else [[None, data["plan"]]]}
+        plans = {category: tuple(plan) for category, plan in data["plans"]}
+        return cls(Fitted.load(unpack(saved.arrays), data), policy, data["caution"], plans)
 
 
 class FittedLearner(ValueLearner):
@@ -117,14 +127,9 @@ class FittedLearner(ValueLearner):
             jobs = self.jobs(session, problems, probing(policy, self.turns))
             return self.absorb(await session.rollout(jobs), session)
         if self._tried and sum(self.sizes[i:]) <= FINISHING * self.settings.episodes:
-            best = self._process(policy).seen().ranked
-            rivals = [LEARNED, *[arm for arm in best if arm != LEARNED][:RIVALS]]
-            meet = len(rivals)
-            arms: list[Arm | None] = [rivals[n % meet] for n in range(len(problems))]
-            problems = [problems[n // meet] for n in range(len(problems))]
-            keys = [keys[n // meet] for n in range(len(keys))]
+            problems, keys, arms = self._duels(policy, problems, keys)
         else:
-            arms = self._arms(policy, keys)
+            arms = self._arms(policy, problems, keys)
         explorers: dict[Arm | int, Exploring] = {}
         jobs = []
         for problem, key, arm in zip(problems, keys, arms, strict=True):
@@ -158,7 +163,7 @@ class FittedLearner(ValueLearner):
             return metrics
         model = policy.model = self._fitted(policy)
         trees = model.fitted.trees.weight if model.fitted.trees is not None else 0.0
-        fixed = float(model.plan is not None)
+        fixed = float(any(plan != LEARNED for plan in model.plans.values()))
         return {**metrics, "value_error": model.fitted.lost, "tree_weight": trees, "fixed": fixed}
 
     def _fitted(self, policy: ValuePolicy) -> FittedModel:
@@ -166,11 +171,13 @@ class FittedLearner(ValueLearner):
         assert self._data is not None
         s, seed = self.settings, self.key.child("fit", len(self._data)).integer()
         fitted = fit(self._data, seed, members=s.members, trees=s.trees)
-        plan = None
+        plans: dict[str | None, Arm] = {}
         if any(attempt.arm == LEARNED for attempt in self._tried):
-            best = self._process(policy).seen().best
-            plan = None if best == LEARNED else best
-        return FittedModel(fitted, policy, s.caution, plan)
+            process = self._process(policy)
+            met = dict.fromkeys(attempt.category for attempt in self._tried)
+            contexts = (None, *(met if process.share else ()))
+            plans = {category: process.seen(category).best for category in contexts}
+        return FittedModel(fitted, policy, s.caution, plans)
 
     def _add(self, policy: ValuePolicy, experiences: Sequence[Experience[RecordedChoice]]) -> None:
         new = Transitions.of(policy, experiences)
@@ -206,34 +213,76 @@ class FittedLearner(ValueLearner):
             did = tuple(taken.choice for taken in experience.taken if taken.choice != stop)
             arm = followed.get(id(experience.episode), did)
             if arm is not None:
+                problem = experience.episode.problem
                 self._tried.append(
-                    ArmEpisode(arm, experience.episode.problem.id, experience.returns[0])
+                    ArmEpisode(arm, problem.id, experience.returns[0], problem.category)
                 )
 
     def _process(self, policy: ValuePolicy) -> Process:
         agents = sum(choice is not None for choice in policy.choices)
         return Process(self._tried, agents)
 
-    def _arms(self, policy: ValuePolicy, keys: Sequence[Key]) -> list[Arm | None]:
+    def _duels(
+        self, policy: ValuePolicy, problems: Sequence[Problem], keys: Sequence[Key]
+    ) -> tuple[list[Problem], list[Key], list[Arm | None]]:
+        """Return episodes in which the mean and the best sequences meet the same problems."""
+        process = self._process(policy)
+        rivals: dict[str | None, list[Arm]] = {}
+        again: list[Problem] = []
+        arms: list[Arm | None] = []
+        for problem in problems:
+            context = process.context(problem.category)
+            if context not in rivals:
+                best = process.seen(context).ranked
+                rivals[context] = [LEARNED, *[arm for arm in best if arm != LEARNED][:RIVALS]]
+            again += [problem] * len(rivals[context])
+            arms += rivals[context]
+        meet, count = len(arms) // len(problems), len(problems)
+        return again[:count], [keys[n // meet] for n in range(count)], arms[:count]
+
+    def _arms(
+        self, policy: ValuePolicy, problems: Sequence[Problem], keys: Sequence[Key]
+    ) -> list[Arm | None]:
         """Return the sequence of each episode; None for a member of the ensemble."""
         result: list[Arm | None] = [None] * len(keys)
         share = self.settings.plans
-        if share and self._tried and len(self._tried) < ENOUGH:
-            random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
-            process = self._process(policy)
-            new = process.promising(self.turns or LONGEST).draws(random, len(keys))
-            again = process.seen().draws(random, len(keys))
+        if not share or not self._tried or len(self._tried) >= ENOUGH:
+            return result
+        random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
+        process = self._process(policy)
+        single = self._singles(process.choices, problems)
+        contexts: dict[str | None, list[int]] = {}
+        for n, problem in enumerate(problems):
+            contexts.setdefault(process.context(problem.category), []).append(n)
+        for context, places in contexts.items():
+            new = process.promising(self.turns or LONGEST, context).draws(random, len(places))
+            again = process.seen(context).draws(random, len(places))
             # Every second one was tried before, or nearly every episode would try a new one.
-            draws = zip(new, again, strict=True)
-            for n, pair in enumerate(draws):
+            for n, pair in zip(places, zip(new, again, strict=True), strict=True):
                 if int((n + 1) * share) > int(n * share):
-                    result[n] = pair[n % 2]
+                    result[n] = pair[n % 2] if single[n] is None else single[n]
+        return result
+
+    def _singles(self, choices: int, problems: Sequence[Problem]) -> list[Arm | None]:
+        """Return for each problem a choice that was rarely made alone in its category, or None."""
+        tried = Counter((attempt.category, attempt.arm) for attempt in self._tried)
+        known = {attempt.category for attempt in self._tried}
+        cells = choices * len(known.union(problem.category for problem in problems))
+        enough = min(ALONE, int(ALONE_SHARE * self.settings.episodes / max(1, cells)))
+        result: list[Arm | None] = []
+        for problem in problems:
+            rarest = min(
+                ((c,) for c in range(choices)), key=lambda arm: tried[problem.category, arm]
+            )
+            rare = tried[problem.category, rarest] < enough
+            tried[problem.category, rarest] += rare
+            result.append(rarest if rare else None)
         return result
 
     # ------------------------------------------------------------------ state
 
     def save(self) -> Saved:
-        tried = [[list(attempt.arm), attempt.problem, attempt.reward] for attempt in self._tried]
+        tried = [[list(arm), *rest] for arm, *rest in self._tried]
         rest = {"seen": self._seen, "tried": tried}
         if self._data is None:
             return Saved(data=rest)
@@ -243,7 +292,7 @@ class FittedLearner(ValueLearner):
     def load(self, saved: Saved) -> None:
         data: Any = saved.data
         self._seen = data["seen"]
-        self._tried = [ArmEpisode(tuple(arm), name, reward) for arm, name, reward in data["tried"]]
+        self._tried = [ArmEpisode(tuple(arm), *rest) for arm, *rest in data["tried"]]
         self._data = Transitions.load(unpack(saved.arrays), data) if saved.arrays else None
 
 

@@ -1,18 +1,21 @@
 """Fixed sequences of choices as arms: their values, by episodes that followed some of them.
 
 Source: Thompson sampling with a Gaussian process over arms that have something in common (Srinivas,
-Krause, Kakade, Seeger 2010; Chowdhury, Gopalan 2017). The kernel counts common calls, equal length,
-equal ends, and common orders of two calls; each sequence and each problem has a term of its own.
+Krause, Kakade, Seeger 2010; Chowdhury, Gopalan 2017), whose value may depend on the category of the
+problem (a product of kernels: Krause, Ong 2011). The kernel of arms counts common calls, equal
+length, equal ends, and common orders of two calls; each sequence and each problem has a term of its
+own.
 
 Deviations:
 1. The arms are the best sequences so far and their neighbours; all would be too many.
-2. The kernel (`ENDS` or `ORDER`), its strength and that of problems are the likeliest combination
-   of a grid; the noise follows.
+2. The kernel (`ENDS` or `ORDER`), its strength and those of problems and categories are the
+   likeliest combination of a grid; the noise follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +31,8 @@ LEARNED: Arm = (-1,)
 """Stands for the learned policy, which is similar to no sequence."""
 ALIKE = (0.03, 0.1, 0.3, 1.0)
 PROBLEMS = (0.0, 0.1, 0.5, 2.0)
+CATEGORIES = (0.0, 0.5)
+"""Candidate shares of an arm's value that depend on the category."""
 OWN = 0.5
 """The variance of a sequence's own term."""
 KEPT, MOST, LONGEST = 8, 400, 8
@@ -63,11 +68,12 @@ ORDER = Likeness(last=0.5, pair=0.4, makes=0.4, order=0.4, length=0.2, longer=1.
 
 
 class ArmEpisode(NamedTuple):
-    """An episode that followed an arm: the arm, the id of its problem, and the reward."""
+    """An episode that followed an arm: the arm, its problem's id and category, and the reward."""
 
     arm: Arm
     problem: str
     reward: float
+    category: str = ""
 
 
 @frozen(eq=False)
@@ -117,33 +123,41 @@ class Process:
         y, n = rewards / self.spread, len(rewards)
         names = np.unique([attempt.problem for attempt in tried], return_inverse=True)[1]
         same = names[:, None] == names
+        self.met = np.array([attempt.category for attempt in tried])
+        related = self.met[:, None] == self.met
+        shares = CATEGORIES if not related.all() else CATEGORIES[:1]
         likeliest = -np.inf
-        for kind in (ENDS, ORDER):
-            alike = self._alike(kind, self.tried, self.tried)
-            for strength in ALIKE:
-                for problems in PROBLEMS:
-                    inverse = np.linalg.inv(np.eye(n) + strength * alike + problems * same)
-                    weight = inverse.sum(axis=0)
-                    mean = float(weight @ y / weight.sum())
-                    noise = float((y - mean) @ inverse @ (y - mean)) / n + 1e-4
-                    likely = float(np.linalg.slogdet(inverse)[1]) - n * np.log(noise)
-                    if likely > likeliest:
-                        likeliest = likely
-                        self.kind, self.inverse, self.strength = kind, inverse, strength
-                        self.noise, self.mean = noise, mean
+        for kind, share in product((ENDS, ORDER), shares):
+            alike = self._alike(kind, self.tried, self.tried) * np.where(related, 1.0, 1.0 - share)
+            for strength, problems in product(ALIKE, PROBLEMS):
+                inverse = np.linalg.inv(np.eye(n) + strength * alike + problems * same)
+                weight = inverse.sum(axis=0)
+                mean = float(weight @ y / weight.sum())
+                noise = float((y - mean) @ inverse @ (y - mean)) / n + 1e-4
+                likely = float(np.linalg.slogdet(inverse)[1]) - n * np.log(noise)
+                if likely > likeliest:
+                    likeliest = likely
+                    self.kind, self.inverse, self.strength = kind, inverse, strength
+                    self.noise, self.mean, self.share = noise, mean, share
         self.left = y - self.mean
 
-    def seen(self) -> Beliefs:
+    def context(self, category: str) -> str | None:
+        """Return the category if values depend on it, else None."""
+        return category if self.share else None
+
+    def seen(self, category: str | None = None) -> Beliefs:
         """Return the values of the tried arms."""
-        return self.beliefs(tuple(dict.fromkeys(self.tried)))
+        return self.beliefs(tuple(dict.fromkeys(self.tried)), category)
 
-    def promising(self, longest: int) -> Beliefs:
+    def promising(self, longest: int, category: str | None = None) -> Beliefs:
         """Return the values of the best arms so far and their neighbours of limited length."""
-        return self.beliefs(_neighbours(self.seen().ranked, self.choices, longest))
+        best = self.seen(category).ranked
+        return self.beliefs(_neighbours(best, self.choices, longest), category)
 
-    def beliefs(self, arms: tuple[Arm, ...]) -> Beliefs:
-        """Return the values of arms on an unknown problem."""
-        ours = self.strength * self._alike(self.kind, arms, self.tried)
+    def beliefs(self, arms: tuple[Arm, ...], category: str | None = None) -> Beliefs:
+        """Return the values of arms on an unknown problem of a category, by default any."""
+        near = np.where(self.met == category, 1.0, 1.0 - self.share)
+        ours = self.strength * self._alike(self.kind, arms, self.tried) * near
         gain = ours @ self.inverse
         covariance = self.strength * self._alike(self.kind, arms, arms) - gain @ ours.T
         mean = self.spread * (self.mean + gain @ self.left)
