@@ -144,7 +144,6 @@ def test_one_plugin_is_shown_with_the_settings_of_its_components() -> None:
     assert settings["text"]["learnable"] is True
     assert settings["text"]["help"] == "what to say, always."
     assert settings["times"]["default"] == 1
-    assert detail["editable"] is False
 
 
 def test_a_component_is_shown_by_its_name() -> None:
@@ -270,7 +269,6 @@ def test_doctor_names_two_distributions_that_claim_one_name(
         "train --help",
         "validate",
         "validate --json",
-        "new agent my-critic",
     ],
 )
 def test_a_command_works_beside_plugins_that_do_not(
