@@ -208,16 +208,7 @@ class Schema:
             return {"$ref": pointer(self._class(shape))}
         schema: dict[str, Any] = shape.schema(self._shape)
         for meta in shape.limits:
-            if meta.title:
-                schema["title"] = meta.title
-            if meta.examples:
-                schema["examples"] = list(meta.examples)
-            limits = _limits(meta, shape)
-            # A second constraint of a kind, e.g. of a type alias, does not replace the first.
-            if limits and set(limits) & set(schema):
-                schema.setdefault("allOf", []).append(limits)
-            else:
-                schema |= limits
+            schema |= _limits(meta, shape)
         return schema
 
     def _class(self, cls: type) -> str:

@@ -331,14 +331,8 @@ class Shaper:
             return replace(base, limits=(*base.limits, *limits))
         if hint is Any or hint is object:
             return Anything()
-        if hint is None:
-            return Scalar(type(None))
         if isinstance(hint, type) and hint in _SCALARS:
             return Scalar(hint)
-        if isinstance(hint, typing.NewType):
-            return self.shape(hint.__supertype__, wired)
-        if hasattr(hint, "__value__") and type(hint).__name__ == "TypeAliasType":
-            return self.shape(hint.__value__, wired)
         if origin is Literal:
             return Choice(args)
         if origin in (Union, types.UnionType):
