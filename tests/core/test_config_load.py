@@ -361,8 +361,28 @@ WRONG_SECTIONS: list[tuple[dict[str, Any], str]] = [
         "evaluation.baselines.ordr: no policy, and no trainer with a policy, is called 'ordr'; "
         "did you mean 'order'?",
     ),
+    (
+        {"evaluation": {"baselines": {"x": 3}}},
+        "evaluation.baselines.x: a baseline is a mapping with a policy, {policy: {use: ...}}, or a "
+        "word: untrained, a trainer or a policy",
+    ),
+    (
+        {"evaluation": {"baselines": ["order", 3]}},
+        "evaluation.baselines: expected a mapping of names, or a list of words",
+    ),
+    (
+        {"evaluation": {"baselines": ["learned"]}},
+        "evaluation.baselines.learned: 'learned' is what the report calls the trained policy",
+    ),
+    (
+        {"evaluation": {"baselines": ["untrained"]}},
+        "evaluation.baselines.untrained: there is no trainer",
+    ),
     ({"evaluation": {"splt": "test"}}, "evaluation.splt: unknown key; did you mean 'split'?"),
-    ({"evaluation": {"baselines": []}}, "evaluation.baselines: expected a mapping of names"),
+    (
+        {"evaluation": {"baselines": []}},
+        "evaluation.baselines: expected a mapping of names, or a list of words, got an empty list",
+    ),
     (
         {"run": {"observers": ["part"]}},
         "run.observers[0]: no plugin called 'part' is installed",

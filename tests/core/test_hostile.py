@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,6 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged
 from orchestrion._engine.episode import Engine
 from orchestrion._guards import LONGEST
-from orchestrion._importing import importing
 from orchestrion._session import EngineSession
 from orchestrion.config import Budget as Caps
 from orchestrion.runs import RunReader
@@ -541,28 +539,6 @@ def test_half_a_surrogate_pair_is_stored_and_shown(site: Site) -> None:
     assert invoke(*words).stdout == "\\ud800\n"
     told = json.loads(invoke(*words, "--json").stdout)
     assert told["episode"]["trajectory"][0]["output"]["content"] == "\ud800"
-
-
-def test_an_import_that_takes_long_is_announced(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with importing("plugin quick"):
-        pass
-    with importing("plugin slow"):
-        waited = time.monotonic() + 5
-        said = ""
-        while not said and time.monotonic() < waited:
-            time.sleep(0.05)
-            said = capsys.readouterr().err
-    assert said == "importing plugin slow ...\n"
-
-
-def test_the_import_of_a_plugin_is_watched(site: Site) -> None:
-    module = site.folder / "evil_plugin.py"
-    module.write_text(f"import time\ntime.sleep(1.5)\n{module.read_text()}")
-    done = shell("orchestrion validate c.yaml")
-    assert done.returncode == 0
-    assert "importing plugin 'evil'" in done.stderr
 
 
 # ------------------------------------------------------------------ names and folders
