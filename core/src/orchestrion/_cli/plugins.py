@@ -141,7 +141,7 @@ def _settings(plugins: Plugins, kind: str, use: str) -> dict[str, Any]:
         default = None if setting.required else dumper.default(setting)
         rows.append(
             {
-                "name": setting.key,
+                "name": setting.name,
                 "type": setting.shape.expected,
                 "required": setting.required,
                 "default": None if default is OMIT else default,
