@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
+from orchestrion._cli import init
+from orchestrion.cli import main
 from tests.core.plugin_support import PARTS, Site, hooks_of, invoke
 
 SUPPLIES = f"""{hooks_of("cli_parts", PARTS)}
@@ -403,6 +405,19 @@ def test_init_without_choices_lists_what_there_is_and_what_is_missing(tmp_path: 
     assert result.exit_code == 0
     assert "still to be filled in" in result.stderr
     assert "# policy: {use: ...} # one of: order" in (tmp_path / "new" / "c.yaml").read_text()
+
+
+def test_init_asks_on_a_terminal_for_what_no_option_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = types.SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(init, "sys", types.SimpleNamespace(stdin=terminal, stderr=terminal))
+    result = CliRunner().invoke(main, ["init", "--task", "toy"], input="echo, echo\norder\n\n\n")
+    assert "agent: echo, team\nagent (several: with commas): " in result.stderr
+    assert "reward (empty: none): " in result.stderr
+    assert "it can be read" in result.stderr
+    text = (tmp_path / "orchestrion.yaml").read_text()
+    assert re.findall(r"^  (\w+):$", text, re.MULTILINE) == ["echo", "echo_2"]
 
 
 def test_init_overwrites_nothing_unless_told_to(tmp_path: Path) -> None:

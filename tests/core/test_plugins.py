@@ -130,6 +130,7 @@ def test_two_suppliers_of_one_name_are_told_apart_by_distribution(site: Site) ->
         ("agnt", "critic", ["no kind 'agnt'", "did you mean 'agent'"]),
         ("policy", "critic", ["no installed plugin supplies a policy 'critic'", "of kind agent"]),
         ("agent", "critc", ["supplies an agent 'critc'", "did you mean 'critic'?"]),
+        ("agent", "CRITIC", ["did you mean 'critic'?"]),
         ("agent", "zzz", ["(installed: critic, writer)"]),
         ("model", "zzz", ["nor any other model"]),
         ("agent", "goood:critic", ["no plugin called 'goood'", "did you mean 'good'?"]),
