@@ -282,7 +282,7 @@ def _table(shaper: Shaper, cls: type, wired: bool) -> list[str]:
     for setting in settings:
         learnable = " *Learnable.*" if setting.learnable else ""
         cells = (
-            f"`{setting.key}`",
+            f"`{setting.name}`",
             _expected(setting.shape),
             _default(setting),
             f"{setting.help}{learnable}",
@@ -332,7 +332,7 @@ def _base(shape: Shape) -> str:
         case Table(item=item):
             return f"mapping to {_expected(item)}"
         case Record(cls=cls):
-            return f"mapping ({', '.join(setting.key for setting in Shaper().settings(cls))})"
+            return f"mapping ({', '.join(setting.name for setting in Shaper().settings(cls))})"
         case Ref(kind=kind):
             return article(kind)
         case Variants(members=members):

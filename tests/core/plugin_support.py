@@ -187,7 +187,6 @@ PARTS = '''
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -196,11 +195,6 @@ from attrs import field, frozen, validators
 from orchestrion import (
     Agent, Meta, Model, Policy, Problem, RewardFunction, Task, Trainer, learnable,
 )
-
-
-class Colour(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
 
 
 @frozen
@@ -230,7 +224,7 @@ class Echo(Agent):
     rate: Annotated[float, Meta(ge=0, lt=1)] = 0.5
     loud: bool = False
     mode: Literal["a", "b", 3] = "a"
-    colour: Colour = Colour.RED
+    colour: Literal["red", "blue"] = "red"
     file: Path | None = None
     limit: Annotated[int, Meta(multiple_of=2)] | None = None
     code: Annotated[str, Meta(pattern="^[a-z]+$", min_length=2, max_length=4)] = "abc"

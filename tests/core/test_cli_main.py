@@ -32,7 +32,7 @@ def raising(exc: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
         raise exc
 
     monkeypatch.setitem(sys.modules, "orchestrion._cli.boom", SimpleNamespace(command=boom))
-    monkeypatch.setitem(COMMANDS, "boom", COMMANDS["doctor"]._replace(module="boom"))
+    monkeypatch.setitem(COMMANDS, "boom", "Raise.")
 
 
 # ------------------------------------------------------------------ what there is

@@ -103,6 +103,7 @@ def test_special_floats_are_numbers_only_when_spelled_as_such() -> None:
         ('a: "\\ud800"', "surrogate"),
         ("a: \x01", "not valid YAML"),
         ("a: " + "[" * 60, "levels deep"),
+        (f"a: &a {'[' * 30}{']' * 30}\nb: {'[' * 30}*a{']' * 30}", "levels deep"),
         ("<<: 3\na: 1", "'<<' merges mappings only"),
         ("<<: {a: 1}\n<<: {b: 1}", "key '<<' stands here twice"),
     ],

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
-from attrs import field, frozen
+from attrs import field, frozen, make_class
 
 from orchestrion import (
     Agent,
@@ -361,8 +361,28 @@ WRONG_SECTIONS: list[tuple[dict[str, Any], str]] = [
         "evaluation.baselines.ordr: no policy, and no trainer with a policy, is called 'ordr'; "
         "did you mean 'order'?",
     ),
+    (
+        {"evaluation": {"baselines": {"x": 3}}},
+        "evaluation.baselines.x: a baseline is a mapping with a policy, {policy: {use: ...}}, or a "
+        "word: untrained, a trainer or a policy",
+    ),
+    (
+        {"evaluation": {"baselines": ["order", 3]}},
+        "evaluation.baselines: expected a mapping of names, or a list of words",
+    ),
+    (
+        {"evaluation": {"baselines": ["learned"]}},
+        "evaluation.baselines.learned: 'learned' is what the report calls the trained policy",
+    ),
+    (
+        {"evaluation": {"baselines": ["untrained"]}},
+        "evaluation.baselines.untrained: there is no trainer",
+    ),
     ({"evaluation": {"splt": "test"}}, "evaluation.splt: unknown key; did you mean 'split'?"),
-    ({"evaluation": {"baselines": []}}, "evaluation.baselines: expected a mapping of names"),
+    (
+        {"evaluation": {"baselines": []}},
+        "evaluation.baselines: expected a mapping of names, or a list of words, got an empty list",
+    ),
     (
         {"run": {"observers": ["part"]}},
         "run.observers[0]: no plugin called 'part' is installed",
@@ -382,6 +402,20 @@ def test_wrong_sections_are_problems(plugins: Plugins, data: dict[str, Any], pro
 def test_the_three_sections_that_every_config_needs(plugins: Plugins, section: str) -> None:
     with pytest.raises(ConfigError, match=f"section '{section}' is missing"):
         from_data({name: SMALL[name] for name in SMALL if name != section}, plugins=plugins)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({1: 2}, "x: key 1 is not text"),
+        ([{"\ud800": 1}], "text with half of a surrogate pair"),
+        (json.loads("[" * 60 + "]" * 60), "more than 48 levels deep"),
+    ],
+)
+def test_plain_data_that_no_config_can_hold_is_a_problem(
+    plugins: Plugins, value: Any, problem: str
+) -> None:
+    assert problems({"x": value}, plugins) == [problem]
 
 
 # ------------------------------------------------------------------ wiring
@@ -502,57 +536,61 @@ def odd(cls: type, **settings: Any) -> str:
     return found[0]
 
 
-def test_annotations_that_no_setting_can_have_are_the_plugins_fault() -> None:
-    @frozen
-    class OddSet(Agent):
-        x: set[int] = field(factory=set)
+@frozen
+class Deep:
+    """A nested class that wants a component."""
 
-    @frozen
-    class OddKeys(Agent):
-        x: dict[int, int] = field(factory=dict)
+    model: Model
 
-    @frozen
-    class OddDeep(Agent):
-        x: list[int] | list[str] = field(factory=list)
-        y: dict[str, int] | dict[str, str] = field(factory=dict)
 
-    @frozen
-    class OddUse(Agent):
-        use: str = ""
+def made(annotation: Any, default: Any = None, name: str = "x", base: type = Agent) -> type:
+    """A component with one setting."""
+    setting = field(type=annotation, default=default)
+    return make_class("Odd", {name: setting}, bases=(base,), frozen=True)
 
-    @frozen
-    class OddDefault(Agent):
-        x: Model = field(factory=lambda: object())  # type: ignore[assignment]
 
-    @frozen
-    class OddUnresolved(Agent):
-        x: NowhereToBeFound = None  # type: ignore[name-defined]  # noqa: F821
-
+@pytest.mark.parametrize(
+    ("cls", "reason"),
+    [
+        (made(set[int]), "Odd.x: set cannot stand in a config"),
+        (made(complex), "Odd.x: complex cannot stand in a config"),
+        (made(dict[int, int]), "the keys of a mapping must be str"),
+        (made(dict[str, int] | dict[str, str]), "two alternatives could both be written as a map"),
+        (made(Model | str), "text could be a value or the name of a component"),
+        (made(list[Model] | tuple[Model, ...]), "two alternatives could both be written as a list"),
+        (made("NoWhere"), "an annotation cannot be resolved: name 'NoWhere'"),
+        (made(Model, object()), "a component that is wired in can have no default but None"),
+        (made(str, name="use"), "Odd.use: a setting cannot be called 'use'"),
+    ],
+)
+def test_annotations_that_no_setting_can_have_are_the_plugins_fault(cls: type, reason: str) -> None:
+    text = odd(cls)
     message = "agents.a: agent 'odd' of plugin 'odd' (odd) cannot be configured: "
-    for cls, reason in (
-        (OddSet, "OddSet.x: set cannot stand in a config"),
-        (OddKeys, "OddKeys.x: the keys of a mapping must be str"),
-        (OddDeep, "OddDeep.y: two alternatives could both be written as a mapping"),
-        (OddUse, "OddUse.use: a setting cannot be called 'use'"),
-        (OddDefault, "OddDefault.x: a component that is wired in can have no default but None"),
-        (OddUnresolved, "an annotation cannot be resolved: name 'NowhereToBeFound'"),
-    ):
-        text = odd(cls)
-        assert text.startswith(message)
-        assert reason in text
+    assert text.startswith(message)
+    assert reason in text
 
 
-def test_a_class_that_raises_when_it_is_made_is_one_problem() -> None:
+def test_a_component_is_wired_into_the_own_fields_of_another_only() -> None:
+    problem = odd(made(Deep), x={"model": "m"})
+    assert "a model can be wired into a component's own fields only" in problem
+
+
+def test_the_agents_of_a_policy_are_no_setting_of_its_own() -> None:
+    plugins = with_component(made(tuple[str, ...], (), "agents", Policy), "policies")
+    [problem] = problems({"policy": {"use": "odd"}}, plugins)
+    assert problem.endswith("a policy cannot have a setting called 'agents'")
+
+
+def test_a_class_that_raises_when_it_is_made_is_one_problem_without_secrets() -> None:
     @frozen
     class OddInit(Agent):
-        low: int = 0
-        high: int = 1
+        text: str
 
         def __attrs_post_init__(self) -> None:
-            if self.low > self.high:
-                raise ValueError("low must not be above high")
+            raise ValueError(f"no {self.text} please")
 
-    assert odd(OddInit, low=2).endswith("agents.a: low must not be above high")
+    assert odd(OddInit, text="milk").endswith("agents.a: no milk please")
+    assert odd(OddInit, text="${env:KEY}").startswith("agents.a: not accepted (ValueError; not sh")
 
 
 def test_every_failing_validator_speaks_even_beside_a_wrong_type() -> None:

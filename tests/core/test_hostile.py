@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,6 @@ from orchestrion import (
     Trajectory,
     Turn,
     Usage,
-    UsageError,
     View,
 )
 from orchestrion._cli.streams import visible
@@ -42,8 +39,6 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged
 from orchestrion._engine.episode import Engine
 from orchestrion._guards import LONGEST
-from orchestrion._importing import importing
-from orchestrion._scaffold import Package, write
 from orchestrion._session import EngineSession
 from orchestrion.config import Budget as Caps
 from orchestrion.runs import RunReader
@@ -546,28 +541,6 @@ def test_half_a_surrogate_pair_is_stored_and_shown(site: Site) -> None:
     assert told["episode"]["trajectory"][0]["output"]["content"] == "\ud800"
 
 
-def test_an_import_that_takes_long_is_announced(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with importing("plugin quick"):
-        pass
-    with importing("plugin slow"):
-        waited = time.monotonic() + 5
-        said = ""
-        while not said and time.monotonic() < waited:
-            time.sleep(0.05)
-            said = capsys.readouterr().err
-    assert said == "importing plugin slow ...\n"
-
-
-def test_the_import_of_a_plugin_is_watched(site: Site) -> None:
-    module = site.folder / "evil_plugin.py"
-    module.write_text(f"import time\ntime.sleep(1.5)\n{module.read_text()}")
-    done = shell("orchestrion validate c.yaml")
-    assert done.returncode == 0
-    assert "importing plugin 'evil'" in done.stderr
-
-
 # ------------------------------------------------------------------ names and folders
 
 
@@ -592,28 +565,3 @@ def test_an_empty_name_is_no_config(site: Site) -> None:
     result = invoke("validate", "")
     assert result.exit_code == 2
     assert "the name of the config is empty" in result.stderr
-
-
-def test_a_new_package_with_a_taken_name_says_so_and_its_example_means_itself(site: Site) -> None:
-    result = invoke("new", "agent", "evil-agent")
-    assert result.exit_code == 0
-    assert "there is agent 'evil-agent' of plugin 'evil'" in result.stderr
-    assert "'orchestrion-evil-agent:evil-agent'" in result.stderr
-    example = Path("orchestrion-evil-agent/example.yaml").read_text()
-    assert "{use: orchestrion-evil-agent:evil-agent}" in example
-
-
-def test_a_package_that_cannot_be_written_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = Path.write_text
-
-    def full(self: Path, *args: Any) -> int:
-        if self.name == "plugin.py":
-            raise OSError(28, os.strerror(28))
-        return whole(self, *args)
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(UsageError, match="cannot be written: No space left"):
-        write(Package.of("agent", "mine"), tmp_path)
-    assert list(tmp_path.iterdir()) == []

@@ -142,7 +142,9 @@ BEYOND_A_SCHEMA = (
     "nothing uses it",
     "no agent is called",
     "is called 'ordr'",
-    "baselines: expected a mapping of names",
+    "is what the report calls",
+    "there is no trainer",
+    "list of words, got an empty list",
     "no plugin called",
 )
 """Words of the problems that only structuring finds."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrion import ConfigError, Key
+from orchestrion import Key
 from orchestrion._report import compare
 from orchestrion.config import from_data
 from tests.core.plugin_support import invoke
@@ -137,24 +137,3 @@ def test_a_word_is_a_trainer_with_its_policy_or_a_policy() -> None:
     plain = from_data(config({"d": as_configured})).evaluation.baselines["d"]
     assert plain.as_configured
     assert not plain.untrained
-
-
-@pytest.mark.parametrize(
-    ("baselines", "told"),
-    [
-        (["by-categry"], r"evaluation\.baselines\.by-categry: .*did you mean 'by-category'"),
-        (["random", 3], r"evaluation\.baselines: expected a mapping of names, or a list of"),
-        ({"x": 3}, r"or a word: untrained, a trainer or a policy"),
-        (["learned"], r"'learned' is what the report calls"),
-    ],
-)
-def test_a_word_that_means_nothing_is_refused(baselines: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        from_data(config(baselines))
-
-
-def test_untrained_needs_a_trainer() -> None:
-    data = config(["untrained"])
-    del data["trainer"]
-    with pytest.raises(ConfigError, match="there is no trainer"):
-        from_data(data)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from tests import warm
 
-__all__ = ["Environment", "closure", "pip", "run_cli", "variables", "write_plugin"]
+__all__ = ["Environment", "closure", "pip", "run_cli", "variables"]
 
 # What the console script does; `finally` also sees the SystemExit it ends with. -X importtime
 # would miss what importlib.import_module imports.
@@ -161,35 +161,3 @@ def _checked(done: subprocess.CompletedProcess[str], code: int) -> subprocess.Co
     assert done.returncode == code, said
     assert "Traceback" not in done.stderr, said
     return done
-
-
-def write_plugin(
-    folder: Path,
-    distribution: str,
-    source: str,
-    *,
-    name: str | None = None,
-    version: str = "1.0",
-    modules: Mapping[str, str] | None = None,
-) -> str:
-    """Lays out an installed plugin in a folder that PYTHONPATH names, and gives its package.
-
-    Args:
-        folder: where the package and its metadata go.
-        distribution: the name it is installed under.
-        source: the text of its plugin module.
-        name: the name of its entry point; by default that of the distribution.
-        version: of the distribution.
-        modules: further modules of the package by name.
-    """
-    package = distribution.replace("-", "_")
-    (folder / package).mkdir(parents=True)
-    for module, text in {"__init__": "", "plugin": source, **(modules or {})}.items():
-        (folder / package / f"{module}.py").write_text(text, encoding="utf-8")
-    info = folder / f"{package}-{version}.dist-info"
-    info.mkdir()
-    header = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\nSummary: made up\n"
-    (info / "METADATA").write_text(header, encoding="utf-8")
-    points = f"[orchestrion]\n{name or distribution} = {package}.plugin\n"
-    (info / "entry_points.txt").write_text(points, encoding="utf-8")
-    return package

@@ -3,7 +3,6 @@
 python tests/packaging/release.py 0.2.0            what would be done
 python tests/packaging/release.py 0.2.0 --write    set versions and ranges, move changelog.d
 python tests/packaging/release.py 0.2.0 --build    build wheels into dist/, in the order to publish
-python tests/packaging/release.py 0.2.0 --sbom     list what they are installed with, into dist/
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -37,7 +35,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("version", type=Version)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--build", action="store_true")
-    parser.add_argument("--sbom", action="store_true")
     options = parser.parse_args(arguments)
     if options.write:
         for path, text in changed_files(ROOT, options.version).items():
@@ -51,9 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.build and not problems:
         for member in order:
             print(build(member, ROOT / "dist", options.version).name)
-    if options.sbom and not problems:
-        print(bill_of_materials(ROOT / "dist", options.version).name)
-    if not (options.write or options.build or options.sbom):
+    if not (options.write or options.build):
         print("to publish, in this order:", ", ".join(member.name for member in order))
     return 1 if problems and not options.write else 0
 
@@ -159,24 +154,6 @@ def build(member: Member, folder: Path, version: Version) -> Path:
     if not typed or (metadata["Name"], metadata["Version"]) != (member.name, str(version)):
         sys.exit(f"{wheel.name}: its name, version or py.typed is wrong")
     return wheel
-
-
-def bill_of_materials(folder: Path, version: Version) -> Path:
-    """Write what this environment holds, by name, version and licence, as CycloneDX 1.6.
-
-    Raises:
-        SystemExit: the tool is not installed, or fails.
-    """
-    tool = shutil.which("cyclonedx-py")
-    if tool is None:
-        sys.exit("the list of materials is written by another tool: pip install cyclonedx-bom")
-    folder.mkdir(exist_ok=True)
-    file = folder / f"orchestrion-{version}.cdx.json"
-    options = ["--output-reproducible", "--spec-version", "1.6", "-o", str(file), sys.prefix]
-    done = subprocess.run([tool, "environment", *options], check=False)
-    if done.returncode:
-        sys.exit(f"cyclonedx-py failed with exit code {done.returncode}")
-    return file
 
 
 if __name__ == "__main__":

@@ -62,8 +62,6 @@ def importing(what: str) -> Iterator[None]:
 def resolve(path: str) -> Any:
     """Import and return what "package.module:name" or "package.module" names."""
     module, _, attributes = path.partition(":")
-    if not module:
-        raise ImportError(f"{path!r} is not of the form 'package.module:name'")
     value = import_module(module)
     for attribute in filter(None, attributes.split(".")):
         value = getattr(value, attribute)

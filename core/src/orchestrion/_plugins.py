@@ -117,21 +117,6 @@ class Plugins:
             return Failure("broken", plugin.problem)
         if refusal := self.selection.refusal(plugin):
             return Failure("blocked", refusal)
-        name, distribution = normal(plugin.name), normal(plugin.distribution)
-        rivals = [
-            p
-            for p in (*self._indexed, *self._added)
-            if normal(p.name) == name
-            and normal(p.distribution) != distribution
-            and not self.selection.refusal(p)
-        ]
-        if rivals:
-            names = " and ".join(p.origin for p in sorted([plugin, *rivals]))
-            return Failure(
-                "clash",
-                f"both {names} have the plugin name {plugin.name!r}, and neither is loaded by that "
-                "name; uninstall one, or block it by its distribution's name",
-            )
         return None
 
     def get(self, name: str) -> Plugin:
@@ -185,17 +170,12 @@ class Plugins:
 
     def load(self, plugin: Plugin) -> Loaded:
         """Import and register a plugin, at most once; refuse one that cannot be used."""
-        failure = self.failure(plugin)
-        # Two plugins of the same name are told apart by their distributions.
-        if failure is None or failure.state == "clash":
-            result = self._results.get(plugin)
-            if result is None:
-                result = self._results[plugin] = self._try(plugin)
-            if isinstance(result, Loaded):
-                return result
-            failure = result
-        error = PluginError(f"plugin {plugin} cannot be used: {failure.reason}")
-        raise error from failure.cause
+        result = self.failure(plugin) or self._results.get(plugin)
+        if result is None:
+            result = self._results[plugin] = self._try(plugin)
+        if isinstance(result, Loaded):
+            return result
+        raise PluginError(f"plugin {plugin} cannot be used: {result.reason}") from result.cause
 
     def load_all(self) -> list[Loaded]:
         """Load and return all plugins that can be loaded; `failure` tells why others cannot."""

@@ -143,7 +143,7 @@ class Schema:
             try:
                 for path in getattr(loaded.namespace, "orchestrion_sections", tuple)():
                     settings = self.shaper.settings(resolve(path), False)
-                    sections |= {setting.key: self._property(setting) for setting in settings}
+                    sections |= {setting.name: self._property(setting) for setting in settings}
             # A plugin's own code: one that fails must not take the schema away.
             except Exception as exc:
                 self.problems.append(f"sections of plugin {loaded.plugin}: {exc}")
@@ -180,13 +180,13 @@ class Schema:
     # ------------------------------------------------------------------ classes and shapes
 
     def _object(self, cls: type, wired: bool = False, skip: Iterable[str] = ()) -> dict[str, Any]:
-        settings = [s for s in self.shaper.settings(cls, wired) if s.key not in skip]
+        settings = [s for s in self.shaper.settings(cls, wired) if s.name not in skip]
         schema: dict[str, Any] = {
             "type": "object",
-            "properties": {s.key: self._property(s) for s in settings},
+            "properties": {s.name: self._property(s) for s in settings},
             "additionalProperties": False,
         }
-        if required := [s.key for s in settings if s.required]:
+        if required := [s.name for s in settings if s.required]:
             schema["required"] = required
         text = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\n\n")[0]
         if text:
@@ -208,16 +208,7 @@ class Schema:
             return {"$ref": pointer(self._class(shape))}
         schema: dict[str, Any] = shape.schema(self._shape)
         for meta in shape.limits:
-            if meta.title:
-                schema["title"] = meta.title
-            if meta.examples:
-                schema["examples"] = list(meta.examples)
-            limits = _limits(meta, shape)
-            # A second constraint of a kind, e.g. of a type alias, does not replace the first.
-            if limits and set(limits) & set(schema):
-                schema.setdefault("allOf", []).append(limits)
-            else:
-                schema |= limits
+            schema |= _limits(meta, shape)
         return schema
 
     def _class(self, cls: type) -> str:

@@ -60,8 +60,6 @@ def shown(value: Any) -> str:
         return f"{kind} with {len(value)} keys" if value else "an empty mapping"
     if isinstance(value, list):
         return f"{kind} of {len(value)}" if value else "an empty list"
-    if isinstance(value, int) and value.bit_length() > 128:
-        return f"{kind} of {value.bit_length()} bits"
     text = repr(value) if isinstance(value, str) else str(value)
     if isinstance(value, bool):
         text = text.lower()

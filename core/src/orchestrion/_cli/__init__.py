@@ -24,35 +24,29 @@ if TYPE_CHECKING:
     from orchestrion._discovery import Plugin
 
 
-class _Static(NamedTuple):
-    module: str
-    help: str
-
-
 COMMANDS = {
-    "train": _Static("train", "Train what a config describes."),
-    "run": _Static("run", "Use a config or a trained run on one input."),
-    "eval": _Static("evaluate", "Evaluate a run or a config on a split."),
-    "resume": _Static("resume", "Go on with a run that was interrupted."),
-    "replay": _Static("replay", "Check that a run comes out the same."),
-    "cost": _Static("cost", "Show what a run's calls took."),
-    "runs": _Static("runs", "List, show, export and prune runs."),
-    "validate": _Static("validate", "Check a config without running it."),
-    "plugins": _Static("plugins", "Show what is installed."),
-    "schema": _Static("schema", "Print a JSON Schema of configs."),
-    "init": _Static("init", "Write a config to start from."),
-    "new": _Static("new", "Write a plugin package to start from."),
-    "check": _Static("check", "Run the conformance checks on plugins."),
-    "doctor": _Static("doctor", "Look for problems of the installation."),
-    "completion": _Static("completion", "Print a shell completion script."),
+    "train": "Train what a config describes.",
+    "run": "Use a config or a trained run on one input.",
+    "eval": "Evaluate a run or a config on a split.",
+    "resume": "Go on with a run that was interrupted.",
+    "replay": "Check that a run comes out the same.",
+    "cost": "Show what a run's calls took.",
+    "runs": "List, show, export and prune runs.",
+    "validate": "Check a config without running it.",
+    "plugins": "Show what is installed.",
+    "schema": "Print a JSON Schema of configs.",
+    "init": "Write a config to start from.",
+    "check": "Run the conformance checks on plugins.",
+    "doctor": "Look for problems of the installation.",
+    "completion": "Print a shell completion script.",
 }
+"""The commands of core with their help; each stands in a module of its name."""
 
 
 class Options(NamedTuple):
     """The global options, as `ctx.obj`."""
 
     block: tuple[str, ...] = ()
-    debug: bool = False
     verbose: int = 0
 
 
@@ -81,8 +75,8 @@ class Main(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from importlib import import_module
 
-        if static := COMMANDS.get(cmd_name):
-            command: click.Command = import_module(f"orchestrion._cli.{static.module}").command
+        if cmd_name in COMMANDS:
+            command: click.Command = import_module(f"orchestrion._cli.{cmd_name}").command
             return command
         suppliers = self._plugin_commands(ctx).get(cmd_name, [])
         if len(suppliers) > 1:
@@ -108,7 +102,7 @@ class Main(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List commands without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, static.help) for name, static in COMMANDS.items()])
+            formatter.write_dl([*COMMANDS.items()])
         rows = [
             (name, " and ".join(f"from {p.origin}" for p in suppliers))
             for name, suppliers in self._plugin_commands(ctx).items()
@@ -124,7 +118,7 @@ class Main(click.Group):
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
         return [
-            CompletionItem(name, help=COMMANDS[name].help if name in COMMANDS else None)
+            CompletionItem(name, help=COMMANDS.get(name))
             for name in self.list_commands(ctx)
             if name.startswith(incomplete)
         ]
@@ -241,10 +235,10 @@ def _discard_output() -> None:
     no_args_is_help=True,
 )
 @click.option("--block", multiple=True, metavar="NAME", help="Never import this plugin.")
-@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")
 @click.option("-v", "--verbose", count=True, help="Print more; twice for even more.")
 @click.version_option(__version__, message="orchestrion %(version)s")
 @click.pass_context
-def main(ctx: click.Context, block: tuple[str, ...], debug: bool, verbose: int) -> None:
+def main(ctx: click.Context, block: tuple[str, ...], verbose: int) -> None:
     """Learn which agent acts next."""
-    ctx.obj = Options(block, debug, verbose)
+    ctx.obj = Options(block, verbose)

@@ -131,37 +131,6 @@ def _commands(plugins: Plugins) -> Checked:
             yield "commands", "problem", f"command {name!r} is supplied by {suppliers}"
 
 
-def _extras(plugins: Plugins) -> Checked:
-    """Check for extras of plugins of which a package is missing."""
-    import re
-    from importlib.metadata import distribution
-
-    for name in sorted({"orchestrion", *(p.distribution for p in plugins.installed)}):
-        try:
-            requirements = distribution(name).requires or []
-        except Exception:  # damaged metadata may raise any error
-            continue
-        for requirement in requirements:
-            extra = re.search(r"""extra\s*==\s*["']([^"']+)["']""", requirement)
-            package = re.match(r"[A-Za-z0-9._-]+", requirement)
-            if extra and package and _is_missing(package[0]):
-                text = f"{package[0]} is missing: pip install '{name}[{extra[1]}]' if you need it"
-                yield f"extra {extra[1]}", "note", text
-
-
-def _is_missing(name: str) -> bool:
-    """Return whether a distribution is not installed; one with damaged metadata is."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        version(name)
-    except PackageNotFoundError:
-        return True
-    except Exception:
-        return False
-    return False
-
-
 def _keys(plugins: Plugins) -> Checked:
     """Check that the variables in the current folder's config are set; list other keys."""
     needed = _config_variables()
@@ -211,4 +180,4 @@ def _disk(plugins: Plugins) -> Checked:
         yield "disk", "note", f"{Path.cwd()} cannot be written: set run.directory"
 
 
-_CHECKS = (_python, _plugins, _shared_names, _commands, _extras, _keys, _disk, _plugins_own)
+_CHECKS = (_python, _plugins, _shared_names, _commands, _keys, _disk, _plugins_own)

@@ -142,12 +142,12 @@ def _component(plugins: Plugins, shaper: Shaper, kind: str, use: str, pad: str) 
     for setting in shaper.settings(plugins.component_class(component), wired=True):
         about = f" # {setting.help}" if setting.help else ""
         if setting.required:
-            yield f"{pad}{setting.key}: null # required: {setting.shape.expected}. {setting.help}"
+            yield f"{pad}{setting.name}: null # required: {setting.shape.expected}. {setting.help}"
         elif (default := dumper.default(setting)) is OMIT:
             about = f": {setting.help}" if setting.help else ""
-            yield f"{pad}# {setting.key} ({setting.shape.expected}){about}"
+            yield f"{pad}# {setting.name} ({setting.shape.expected}){about}"
         else:
-            for line in to_yaml({setting.key: default}).splitlines():
+            for line in to_yaml({setting.name: default}).splitlines():
                 yield f"{pad}# {line}{about}"
                 about = ""
 

@@ -107,7 +107,6 @@ def _detail(plugins: Plugins, plugin: Plugin, only: str = "") -> dict[str, Any]:
     from orchestrion._hooks import LIFECYCLE
 
     facts = _facts(plugins, plugin, components=True)
-    facts["editable"] = _editable(plugin)
     facts["commands"] = [
         command.name
         for command in installed(COMMANDS)
@@ -142,7 +141,7 @@ def _settings(plugins: Plugins, kind: str, use: str) -> dict[str, Any]:
         default = None if setting.required else dumper.default(setting)
         rows.append(
             {
-                "name": setting.key,
+                "name": setting.name,
                 "type": setting.shape.expected,
                 "required": setting.required,
                 "default": None if default is OMIT else default,
@@ -160,7 +159,7 @@ def _print_detail(detail: dict[str, Any]) -> None:
     facts = [
         ("summary", detail["summary"]),
         ("module", detail["module"]),
-        ("location", detail["location"] + (" (editable)" if detail["editable"] else "")),
+        ("location", detail["location"]),
         ("hooks", ", ".join(detail["hooks"])),
         ("commands", ", ".join(detail["commands"])),
     ]
@@ -184,14 +183,3 @@ def _described(setting: dict[str, Any]) -> str:
     default = "required" if setting["required"] else f"default {json.dumps(setting['default'])}"
     facts = [setting["type"], default, *(["learnable"] if setting["learnable"] else [])]
     return f"{setting['help']} [{'; '.join(facts)}]".strip()
-
-
-def _editable(plugin: Plugin) -> bool:
-    import json
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        text = distribution(plugin.distribution).read_text("direct_url.json") or "{}"
-        return bool(json.loads(text).get("dir_info", {}).get("editable"))
-    except (PackageNotFoundError, ValueError, AttributeError):
-        return False

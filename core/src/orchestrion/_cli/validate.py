@@ -94,12 +94,11 @@ async def _open(config: Config) -> dict[str, int]:
 
 
 def _problem(problem: str) -> dict[str, object]:
-    return {
-        "file": getattr(problem, "file", ""),
-        "line": getattr(problem, "line", None),
-        "path": getattr(problem, "path", ""),
-        "message": getattr(problem, "message", str(problem)),
-    }
+    from orchestrion.config import Problem
+
+    if isinstance(problem, Problem):
+        return vars(problem)
+    return {"file": "", "line": None, "path": "", "message": problem}
 
 
 def _summary(config: Config, counts: Mapping[str, int]) -> list[str]:

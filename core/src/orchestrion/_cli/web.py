@@ -1,12 +1,11 @@
-"""A listening socket and time limits, for plugins that serve clients."""
+"""A listening socket and a time limit, for plugins that serve clients."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import time
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from orchestrion._cli.common import note
 from orchestrion._errors import UsageError
@@ -15,8 +14,6 @@ try:
     import resource
 except ImportError:  # pragma: no cover - systems without limits of this kind
     resource = None  # type: ignore[assignment]
-
-T = TypeVar("T")
 
 HEAD_SECONDS = 20.0
 """From the connection, or the last answer, to the end of a request's headers."""
@@ -86,12 +83,6 @@ def _descriptors() -> int:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = limit if soft == resource.RLIM_INFINITY else soft
     return limit
-
-
-async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """Return the result of a coroutine; raises TimeoutError if it takes longer."""
-    async with asyncio.timeout(seconds):
-        return await work
 
 
 class Impatient:

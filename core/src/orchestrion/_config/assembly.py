@@ -15,7 +15,7 @@ from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, walk
 from orchestrion._config.result import Config
 from orchestrion._config.sections import AS_UNTRAINED, EXECUTOR, PLAIN, RESERVED, Baseline
 from orchestrion._config.shapes import Scalar, Shaper
-from orchestrion._config.structure import Structurer, got, named
+from orchestrion._config.structure import got, named
 from orchestrion._errors import ConfigError, PluginError
 from orchestrion._plugins import Plugins
 from orchestrion._secrets import register
@@ -50,7 +50,7 @@ def secrets_of(entries: Iterable[Entry], shaper: Shaper) -> Iterator[tuple[str, 
         for setting in shaper.settings(entry.cls, True):
             if setting.secret:
                 for text in _texts(getattr(entry.component, setting.name)):
-                    yield f"{entry.path}.{setting.key}", text
+                    yield f"{entry.path}.{setting.name}", text
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -67,7 +67,6 @@ class _Assembly:
     def __init__(self, root: Node, plugins: Plugins, problems: Problems, shaper: Shaper) -> None:
         self.root, self.plugins, self.problems, self.shaper = root, plugins, problems, shaper
         self.builder = Builder(root, plugins, shaper, problems)
-        self.structurer = Structurer(shaper, problems)
         self.kinds = self._kinds()
 
     def _kinds(self) -> list[Kind]:
@@ -94,7 +93,7 @@ class _Assembly:
                 self.problems.add(self.root, "", f"section {section!r} is missing")
         seed, node = 0, self.root.child("seed")
         if node is not None:
-            seed = self.structurer.value(Scalar(int, limits=(Meta(ge=0),)), node, "seed")
+            seed = self.builder.structurer.value(Scalar(int, limits=(Meta(ge=0),)), node, "seed")
         plain = {section: self._plain(section, cls) for section, cls in PLAIN.items()}
         stages = self._components()
         self._observers()
@@ -218,7 +217,7 @@ class _Assembly:
         trainer, plain = node.child("trainer"), node.child("as_configured")
         if trainer is not None:
             self.builder.define("trainer", f"{path}.trainer", trainer)
-        as_configured = plain is not None and self.structurer.value(
+        as_configured = plain is not None and self.builder.structurer.value(
             Scalar(bool), plain, f"{path}.as_configured"
         )
         return Baseline(

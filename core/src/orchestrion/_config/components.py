@@ -203,7 +203,7 @@ class Builder:
         try:
             cls = self.plugins.component_class(found)
             settings = self.shaper.settings(cls, wired=True)
-            if team and any(setting.key == "agents" for setting in settings):
+            if team and any(setting.name == "agents" for setting in settings):
                 raise UnsupportedError("a policy cannot have a setting called 'agents'")
             values = self.structurer.settings(cls, node, path, skip, wired=True)
         except PluginError as exc:
@@ -215,15 +215,15 @@ class Builder:
         component = FAILED if values is FAILED else self.structurer.build(cls, values, node, path)
         if component is FAILED:
             return None
-        wired = {s.key: s for s in settings if refers(s.shape)}
+        wired = {setting.name for setting in settings if refers(setting.shape)}
         return Entry(
             path=path,
             kind=kind,
             use=str(node.value["use"].value),
             found=found,
             component=component,
-            refs={wired[key].name: tuple(paths) for key, paths in refs.items()},
-            given={key: value for key, value in values.items() if key not in wired},
+            refs={name: tuple(paths) for name, paths in refs.items()},
+            given={name: value for name, value in values.items() if name not in wired},
             agents=agents,
         )
 

@@ -55,7 +55,7 @@ class Draft:
         Raises:
             ConfigError: they are not of this form; has everything that is wrong, with its line.
         """
-        names = {setting.key for setting in Shaper().settings(cls, False)}
+        names = {setting.name for setting in Shaper().settings(cls, False)}
         root = self._root
         self._taken = {name: node for name, node in root.names.items() if name in names}
         rest = {name: node for name, node in root.names.items() if name not in names}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -48,21 +47,21 @@ class Dumper(NamedTuple):
                 continue
             if given is None:
                 value = getattr(instance, setting.name)
-            elif setting.key in given:
-                value = given[setting.key]
+            elif setting.name in given:
+                value = given[setting.name]
             else:
                 value = _default(setting, instance)
-            where = at_key(path, setting.key)
+            where = at_key(path, setting.name)
             plain = self._value(setting, value, where)
             if setting.secret:
                 plain = self._masked(plain, where)
             if plain is not OMIT:
-                result[setting.key] = plain
+                result[setting.name] = plain
         return result
 
     def default(self, setting: Setting) -> Any:
         """Return the default of a setting, or `OMIT` if only an instance has it."""
-        return self._value(setting, _default(setting, None), setting.key)
+        return self._value(setting, _default(setting, None), setting.name)
 
     def _value(self, setting: Setting, value: Any, path: str) -> Any:
         if value is None and not setting.shape.accepts(None):
@@ -88,8 +87,6 @@ class Dumper(NamedTuple):
             return self.raw[path]
         if isinstance(shape, Record) and isinstance(value, shape.cls):
             return self.settings(shape.cls, value, path)
-        if isinstance(value, enum.Enum):
-            return self.value(shape, value.value, path)
         if isinstance(value, (str, Path)):
             return escape(str(value))
         if type(value) is int and isinstance(shape, Scalar) and shape.type is float:

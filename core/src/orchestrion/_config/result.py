@@ -185,7 +185,7 @@ class Config:
         settings = dumper.settings(entry.cls, entry.component, path, entry.given, wired=True)
         by_name = {setting.name: setting for setting in self._shaper.settings(entry.cls, True)}
         for name in entry.refs:
-            settings[by_name[name].key] = self._wired(by_name[name], entry, dumper)
+            settings[name] = self._wired(by_name[name], entry, dumper)
         return data | settings
 
     def _wired(self, setting: Setting, entry: Entry, dumper: Dumper) -> Any:
@@ -199,7 +199,7 @@ class Config:
             return dumper.raw.get(path, target.partition(".")[2] or target)
 
         value = getattr(entry.component, setting.name)
-        path = at_key(entry.path, setting.key)
+        path = at_key(entry.path, setting.name)
         return dumper._replace(refer=written).value(setting.shape, value, path)
 
     def _baselines(self, dumper: Dumper) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class Config:
     def learnable(self) -> dict[str, Any]:
         """Return the learnable settings and their present values, by config path."""
         return {
-            f"{entry.path}.{setting.key}": getattr(entry.component, setting.name)
+            f"{entry.path}.{setting.name}": getattr(entry.component, setting.name)
             for entry in self.components.values()
             for setting in self._shaper.settings(entry.cls, True)
             if setting.learnable
@@ -256,7 +256,7 @@ class Config:
             raise ValueError(f"no component there{did_you_mean(path, self.learnable())}")
         entry = self.components[max(owners, key=len)]
         key = path[len(entry.path) + 1 :].partition(".")[0].partition("[")[0]
-        settings = {s.key: s for s in self._shaper.settings(entry.cls, True)}
+        settings = {s.name: s for s in self._shaper.settings(entry.cls, True)}
         if key not in settings:
             raise ValueError(f"{entry.use!r} has no setting {key!r}{did_you_mean(key, settings)}")
         if not settings[key].learnable:

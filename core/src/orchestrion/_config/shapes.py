@@ -6,7 +6,6 @@ the same shapes, so they agree about what a config may say.
 
 from __future__ import annotations
 
-import enum
 import inspect
 import re
 import types
@@ -107,11 +106,10 @@ class Scalar(Shape, frozen=True):
 
 
 class Choice(Shape, frozen=True):
-    """A value of a closed set. An enum's members are written as their values."""
+    """A value of a closed set."""
 
     counted = ("Length",)
     values: tuple[Any, ...] = ()
-    enum: type[enum.Enum] | None = None
 
     @property
     def expected(self) -> str:
@@ -254,11 +252,10 @@ def refers(shape: Shape) -> bool:
 class Setting(Struct, frozen=True):
     """A public field of an attrs class, as a config sees it."""
 
-    name: str  # of the field
-    key: str  # its name in a config (attrs' alias)
+    name: str
     shape: Shape  # of the values it may have
     default: Any  # of the field; `NOTHING` if it must be given
-    help: str  # its description in the docstring of the class or in the annotation
+    help: str  # its description in the docstring of the class
     learnable: bool  # whether an overlay may change it
     secret: bool  # whether its value must never be written anywhere
     decisive: bool
@@ -311,13 +308,11 @@ class Shaper:
                 f"{where}: a component that is wired in can have no default but None or empty"
             )
         metadata = attribute.metadata
-        described = next((str(m.description) for m in shape.limits if m.description), "")
         return Setting(
             attribute.name,
-            attribute.alias or attribute.name,
             shape,
             attribute.default,
-            metadata.get("help") or _argument_helps(cls).get(attribute.name) or described,
+            _argument_helps(cls).get(attribute.name, ""),
             bool(metadata.get("learnable")),
             bool(metadata.get("secret")),
             bool(metadata.get("decisive", True)),
@@ -331,14 +326,8 @@ class Shaper:
             return replace(base, limits=(*base.limits, *limits))
         if hint is Any or hint is object:
             return Anything()
-        if hint is None:
-            return Scalar(type(None))
         if isinstance(hint, type) and hint in _SCALARS:
             return Scalar(hint)
-        if isinstance(hint, typing.NewType):
-            return self.shape(hint.__supertype__, wired)
-        if hasattr(hint, "__value__") and type(hint).__name__ == "TypeAliasType":
-            return self.shape(hint.__value__, wired)
         if origin is Literal:
             return Choice(args)
         if origin in (Union, types.UnionType):
@@ -383,8 +372,6 @@ class Shaper:
                     f"a {kind} can be wired into a component's own fields only, not deeper"
                 )
             return Ref(kind)
-        if isinstance(hint, type) and issubclass(hint, enum.Enum):
-            return Choice(tuple(member.value for member in hint), hint)
         if isinstance(hint, type) and has(hint):
             return Record(hint)
         raise UnsupportedError(f"{_name(hint)} cannot stand in a config")

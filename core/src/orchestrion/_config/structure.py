@@ -129,7 +129,7 @@ class Structurer(NamedTuple):
         self, cls: type, node: Node, path: str, skip: Collection[str] = (), wired: bool = False
     ) -> Any:
         """Return the given settings of an attrs class by key, or `FAILED`."""
-        settings = {s.key: s for s in self.shaper.settings(cls, wired)}
+        settings = {s.name: s for s in self.shaper.settings(cls, wired)}
         values: dict[str, Any] = {}
         failed = False
         for key, child in node.value.items():
@@ -151,8 +151,8 @@ class Structurer(NamedTuple):
             else:
                 values[key] = value
         for setting in settings.values():
-            if setting.required and setting.key not in node.value and setting.key not in skip:
-                text = f"{setting.key!r} is missing: expected {setting.shape.expected}"
+            if setting.required and setting.name not in node.value and setting.name not in skip:
+                text = f"{setting.name!r} is missing: expected {setting.shape.expected}"
                 self.problems.add(node, path, text)
                 failed = True
         if failed:
@@ -186,18 +186,17 @@ class Structurer(NamedTuple):
     def _validate(self, cls: type, values: Mapping[str, Any], node: Node, path: str) -> bool:
         """Run each validator on an instance with the valid fields; return whether any failed."""
         attributes = fields_dict(cls)
-        settings = {s.key: s for s in self.shaper.settings(cls, True)}
+        secrets = {s.name for s in self.shaper.settings(cls, True) if s.secret}
         stand_in: Any = object.__new__(cls)
-        for attribute in attributes.values():
-            key = str(attribute.alias)
+        for key, attribute in attributes.items():
             value = values.get(key, attribute.default)
             if isinstance(value, Factory):  # type: ignore[arg-type]
                 value = NOTHING if value.takes_self else value.factory()
             if value is not NOTHING and not (key in node.value and key not in values):
-                object.__setattr__(stand_in, attribute.name, value)
+                object.__setattr__(stand_in, key, value)
         failed = False
         for key, value in values.items():
-            attribute = attributes[settings[key].name]
+            attribute = attributes[key]
             if attribute.validator is None:
                 continue
             try:
@@ -206,7 +205,7 @@ class Structurer(NamedTuple):
                 continue  # it compares with a field that is not valid
             except Exception as exc:
                 child = node.value.get(key, node)
-                hidden = settings[key].secret or child.raw is not None
+                hidden = key in secrets or child.raw is not None
                 self.problems.add(child, at_key(path, key), _message(exc, hidden))
                 failed = True
         return failed
@@ -218,7 +217,7 @@ def _scalar(shape: Shape, node: Node) -> Any:
     if isinstance(shape, Choice):
         if not any(type(v) is type(value) and v == value for v in shape.values):
             return FAILED
-        return value if shape.enum is None else shape.enum(value)
+        return value
     if isinstance(value, float) and not math.isfinite(value):
         return FAILED
     if not isinstance(shape, Scalar) or shape.type not in (Path, float):

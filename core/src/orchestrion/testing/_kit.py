@@ -126,7 +126,7 @@ def _has_settings(subject: Subject) -> int:
         settings = shaper_of(subject.plugins).settings(subject.cls, True)
     except UnsupportedError as error:
         raise AssertionError(f"a config cannot express its settings: {error}") from None
-    undocumented = [setting.key for setting in settings if not setting.help]
+    undocumented = [setting.name for setting in settings if not setting.help]
     assert not undocumented, (
         f"no description of {', '.join(undocumented)}: add an Args: section to the docstring of "
         "the class"

@@ -9,14 +9,16 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
+from orchestrion_scaffold.package import KINDS, Package, render, write
 
+from orchestrion import UsageError
 from orchestrion._config.nodes import Problems
 from orchestrion._config.sources import read_tree
 from orchestrion._plugins import Plugins
-from orchestrion._scaffold import KINDS, Package, render
 from orchestrion._schema import Schema
 from tests.core.plugin_support import Site, invoke
 
@@ -84,6 +86,8 @@ def test_what_is_generated_loads_and_its_components_can_be_configured(
     schema.document()
     assert schema.problems == []
     assert plugins.find(kind, f"tiny-{kind}")
+    example = (here / f"orchestrion-tiny-{kind}" / "example.yaml").read_text()
+    assert f"{{use: orchestrion-tiny-{kind}:tiny-{kind}" in example, "whoever else has the name"
     assert {f.kind.name for f in plugins.components()} == {kind, "agent", "task"}
 
 
@@ -160,3 +164,19 @@ def test_the_name_of_an_installed_plugin_is_taken(
     result = new("agent", "mine")
     assert result.exit_code == 2
     assert "taken by orchestrion-mine 1.0" in result.stderr
+
+
+def test_a_package_that_cannot_be_written_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Path.write_text
+
+    def full(self: Path, *args: Any) -> int:
+        if self.name == "plugin.py":
+            raise OSError(28, os.strerror(28))
+        return whole(self, *args)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(UsageError, match="cannot be written: No space left"):
+        write(Package.of("agent", "mine"), tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
 
-from orchestrion._cli.common import note, plugins_of
-from orchestrion._errors import PluginError, UsageError
+from orchestrion import UsageError
+from orchestrion_scaffold.package import KINDS, Package, write
 
 
 @click.command("new")
-@click.argument("kind", type=click.Choice(["agent", "task", "policy", "reward", "trainer"]))
+@click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name")
 @click.option(
     "--dir",
@@ -22,22 +23,17 @@ from orchestrion._errors import PluginError, UsageError
     type=click.Path(file_okay=False, path_type=Path),
     help="Where to make the folder orchestrion-NAME; by default here.",
 )
-def command(kind: str, name: str, parent: Path) -> None:
+def new(kind: str, name: str, parent: Path) -> None:
     """Write a distribution that supplies an agent, task, policy, reward or trainer called NAME.
 
     It works as it is: a tiny component with tests, and a config that uses it. Nothing is
     downloaded, and nothing that exists is overwritten.
     """
-    from orchestrion._scaffold import Package, write
-
     package = Package.of(kind, name)
-    plugins = plugins_of()
-    try:
-        other = plugins.get(name)
-    except PluginError:
-        folder = write(package, parent)
-    else:
-        raise UsageError(f"plugin name {name!r} is taken by {other.origin}; choose another")
+    for plugin in entry_points(group="orchestrion", name=name):
+        owner = f"{plugin.dist.name} {plugin.dist.version}" if plugin.dist else plugin.value
+        raise UsageError(f"plugin name {name!r} is taken by {owner}; choose another")
+    folder = write(package, parent)
     shown_path = str(folder) if parent.is_absolute() else os.path.relpath(folder)
     place = shown_path if os.path.isabs(shown_path) else f"./{shown_path}"
     quoted, everything = shlex.quote(place), shlex.quote(f"{place}[testing,example]")
@@ -46,6 +42,3 @@ def command(kind: str, name: str, parent: Path) -> None:
     click.echo(f"  pip install -e {everything}")
     click.echo(f"  orchestrion check {name}")
     click.echo(f"  orchestrion {verb} {quoted}/example.yaml")
-    for rival in plugins.components(kind):
-        if rival.component.name == name:
-            note(f"warning: there is {rival}, too; configs must write {package.qualified!r}")

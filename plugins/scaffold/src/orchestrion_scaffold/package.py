@@ -14,8 +14,7 @@ from typing import Final
 from attrs import frozen
 
 import orchestrion
-from orchestrion._errors import UsageError
-from orchestrion._suggest import article
+from orchestrion import UsageError
 
 KINDS: Final = ("agent", "task", "policy", "reward", "trainer")
 
@@ -114,7 +113,7 @@ def render(package: Package) -> dict[str, str]:
         "module": package.module,
         "cls": package.cls,
         "title": " ".join(name.split("-")).capitalize(),
-        "article": article(kind).partition(" ")[0].capitalize(),
+        "article": "An" if kind == "agent" else "A",
         "summary": _SUMMARIES[kind],
         "sentence": f"It {_SUMMARIES[kind]}.",
         "floor": f"{major}.{minor}",

@@ -1,0 +1,1 @@
+"""Writes plugin packages to start from; the command is `new`."""

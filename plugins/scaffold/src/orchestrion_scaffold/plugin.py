@@ -1,0 +1,1 @@
+"""No components: this distribution supplies the command `new`."""
