@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -134,6 +135,17 @@ def test_a_call_waits_a_little_longer_than_the_service_asks(
         asyncio.run(make(CallPath(retry=QUICK), f"call {i}", ASK, do, ONE))
     assert all(2.0 <= pause <= 2.2 for pause in pauses)
     assert max(pauses) - min(pauses) > 0.05, "or all of them return at the same moment"
+
+
+@sync
+async def test_a_rate_limit_holds_up_all_calls_of_its_service() -> None:
+    path = CallPath(retry=QUICK)
+    began = time.monotonic()
+    do = answering(CallError("slow down", "rate_limit", retry_after=0.05), Answer("yes"))
+    assert (await make(path, "a", ASK, do, ONE)).data == "yes"
+    limiter = path.budget.limiters[ASK.service]
+    assert limiter._limit is not None, "concurrency was not limited before"
+    assert limiter._pause_until >= began + 0.05
 
 
 def test_a_failed_attempt_that_was_paid_for_is_booked() -> None:
@@ -440,19 +452,27 @@ def test_replay_forbids_what_was_not_recorded() -> None:
         asyncio.run(make(ReplayPath(Memory()), "k", ASK, answering(Answer(1)), ONE))
 
 
+class Cache(dict[str, Recorded]):
+    """Answers beyond a call path, by the digests of their requests."""
+
+    def put(self, row: Recorded) -> None:
+        self[row.key] = row
+
+
 def test_the_cache_answers_equal_requests_but_never_another_sample() -> None:
-    path = CallPath()
+    cache = Cache()
     first = Request("s", "q", sample="0", cache=True)
     other = Request("s", "q", sample="1", cache=True)
 
-    async def main() -> list[object]:
+    async def main(*requests: Request) -> list[object]:
+        path = CallPath(cache=cache)
         return [
-            (await make(path, f"k{i}", one, answering(Answer(i, ONE)), ONE)).data
-            for i, one in enumerate([first, first, other])
-        ]
+            (await make(path, f"k{i}", request, answering(Answer(i, ONE)), ONE)).data
+            for i, request in enumerate(requests)
+        ] + [path.budget.spent.calls]
 
-    assert asyncio.run(main()) == [0, 0, 2]
-    assert path.budget.spent.calls == 2
+    assert asyncio.run(main(first, first, other)) == [0, 0, 2, 2]
+    assert asyncio.run(main(other, first)) == [2, 0, 0], "a later part of the run"
 
 
 @pytest.mark.parametrize("width", [1, 5, 64])

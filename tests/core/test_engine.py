@@ -42,6 +42,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     Usage,
+    UsageError,
     View,
 )
 from orchestrion._config.sections import Limits
@@ -98,12 +99,62 @@ def test_ending_an_episode_is_not_success() -> None:
     assert not episode.success
 
 
-def test_an_episode_stopped_by_a_limit_is_never_a_success() -> None:
-    engine = engine_for({"a": ScriptedAgent()}, Fixed("aaaa"), limits=Limits(turns=2))
-    episode = run(engine)
-    assert (names(episode), episode.status) == (["a", "a"], Status.LIMIT)
+@pytest.mark.parametrize(
+    ("limits", "steps", "turns"),
+    [
+        (Limits(turns=2), "aaaa", 2),
+        (Limits(turns=2), [[Activation("a")] * 3], 2),
+        (Limits(calls=3), "aaaa", 2),
+        (Limits(calls=4), "aaaa", 3),
+        (Limits(tokens=15), "aaaa", 2),
+        (Limits(tokens=16), "aaaa", 3),
+    ],
+    ids=repr,
+)
+def test_an_episode_stopped_by_a_limit_is_never_a_success(
+    limits: Limits, steps: Any, turns: int
+) -> None:
+    agent = ScriptedAgent([Output(usage=Usage(calls=2, input_tokens=5, output_tokens=3))])
+    episode = run(engine_for({"a": agent}, Fixed(steps), limits=limits))
+    assert (names(episode), episode.status) == (["a"] * turns, Status.LIMIT)
     assert episode.scores == Scores(1.0, True)
     assert not episode.success
+
+
+@pytest.mark.parametrize("error", [CallError("the service is gone"), ValueError("a bug")])
+def test_a_policy_that_cannot_prepare_fails_the_episode_unless_it_has_a_bug(
+    error: Exception,
+) -> None:
+    class Unready(Fixed):
+        prepares = True
+
+        async def prepare(self, situation: Situation, calls: Calls) -> None:
+            raise error
+
+    engine = engine_for({"a": ScriptedAgent()}, Unready("a"))
+    if isinstance(error, CallError):
+        episode = run(engine)
+        assert (episode.status, episode.error) == (Status.FAILED, f"policy Unready: {error}")
+        assert engine.failed_turns == {episode.error: 1}
+    else:
+        with pytest.raises(RunError, match=r"policy Unready: prepare\(\) raised ValueError: a bug"):
+            run(engine)
+
+
+def test_what_agents_reuse_is_computed_once_for_equal_content() -> None:
+    computed: list[int] = []
+
+    class Reuses(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            async def compute() -> str:
+                computed.append(len(view.trajectory))
+                return f"made in turn {len(view.trajectory)}"
+
+            return Output(await calls.reuse({"n": len(view.trajectory) // 2}, compute))
+
+    episode = run(engine_for({"a": Reuses()}, Fixed("aaa")))
+    assert [turn.output.content[-1] for turn in episode.turns] == ["0", "0", "2"]
+    assert computed == [0, 2]
 
 
 def test_agents_never_see_the_hidden_part() -> None:
@@ -528,6 +579,8 @@ def test_a_trainer_may_shuffle_the_problems_it_gets() -> None:
     session = EngineSession(engine_for({}, Fixed(), task), "s", Key(1), Key(2))
     session.problems().clear()  # type: ignore[attr-defined]
     assert len(session.problems()) == 3
+    with pytest.raises(UsageError, match="the test split is out of reach while training"):
+        session.problems("test")
 
 
 def test_a_turn_that_came_too_late_without_giving_way_has_failed() -> None:
@@ -669,8 +722,12 @@ def test_a_policy_that_breaks_its_contract_ends_the_run_and_is_named(answer: Any
                 raise answer
             return list(answer)
 
+    engine = engine_for({"a": ScriptedAgent()}, Odd())
     with pytest.raises(RunError, match=r"Odd|index|decisions"):
-        run(engine_for({"a": ScriptedAgent()}, Odd()))
+        run(engine)
+    together = EngineSession(engine, "s", Key(1), Key(2)).evaluate()  # decided in one batch
+    with pytest.raises(RunError, match=r"Odd|index|decisions"):
+        asyncio.run(together)
 
 
 def test_an_episode_that_vanishes_is_an_error_not_one_less() -> None:
