@@ -264,15 +264,6 @@ def test_a_cap_holds_with_any_number_of_calls_in_flight(
     assert budget.reserved == Usage()
 
 
-@sync
-async def test_a_call_is_durable_before_its_answer_is_used() -> None:
-    journal = Memory()
-    path = CallPath(journal=journal)
-    answer = await make(path, "k", ASK, answering(Answer("a", ONE)), ONE)
-    [row] = journal.rows.values()
-    assert row.answer == answer.data
-
-
 def test_calls_that_are_ready_together_share_commits() -> None:
     journal = Memory()
 
@@ -287,12 +278,16 @@ def test_calls_that_are_ready_together_share_commits() -> None:
     assert journal.commits <= 3
 
 
-def test_a_resumed_run_takes_recorded_answers_and_spends_nothing() -> None:
+@sync
+async def test_a_call_is_durable_before_its_answer_is_used_and_a_resumed_run_spends_nothing() -> (
+    None
+):
     journal = Memory()
-    asyncio.run(make(CallPath(journal=journal), "k", ASK, answering(Answer("a", ONE)), ONE))
+    await make(CallPath(journal=journal), "k", ASK, answering(Answer("a", ONE)), ONE)
+    [row] = journal.rows.values()
+    assert row.answer == "a"
     again = CallPath(journal=journal)
-    answer = asyncio.run(make(again, "k", ASK, answering(), ONE))
-    assert answer == Answer("a", ONE)
+    assert await make(again, "k", ASK, answering(), ONE) == Answer("a", ONE)
     assert again.budget.spent == Usage()
 
 
@@ -320,14 +315,6 @@ def test_calls_of_one_name_that_ask_the_same_at_once_are_one_call() -> None:
         return answers
 
     assert asyncio.run(main()) == [Answer("only", ONE)] * 5
-
-
-def test_a_replayed_call_that_asks_otherwise_is_refused() -> None:
-    journal = Memory()
-    asyncio.run(make(CallPath(journal=journal), "k", ASK, answering(Answer("a", ONE)), ONE))
-    replay = ReplayPath(journal)
-    with pytest.raises(ReplayError, match="asks something else now"):
-        asyncio.run(make(replay, "k", Request("service", {"q": 2}), answering(), ONE))
 
 
 def test_a_call_that_failed_for_good_is_tried_again_by_a_resume_and_fails_in_a_replay() -> None:
@@ -447,9 +434,12 @@ def test_attempts_without_an_answer_are_booked_by_what_became_of_them() -> None:
     }
 
 
-def test_replay_forbids_what_was_not_recorded() -> None:
-    with pytest.raises(ReplayError, match="no recorded call"):
-        asyncio.run(make(ReplayPath(Memory()), "k", ASK, answering(Answer(1)), ONE))
+def test_replay_forbids_what_was_not_recorded_or_asks_something_else() -> None:
+    journal = Memory()
+    asyncio.run(make(CallPath(journal=journal), "k", ASK, answering(Answer("a", ONE)), ONE))
+    for place, request in (("other", ASK), ("k", Request("service", {"q": 2}))):
+        with pytest.raises(ReplayError, match=r"no recorded call .* or asks something else now"):
+            asyncio.run(make(ReplayPath(journal), place, request, answering(Answer(1)), ONE))
 
 
 class Cache(dict[str, Recorded]):
@@ -551,17 +541,14 @@ class Caller(Agent):
         return Output("said", usage=Usage(cost=3))
 
 
-def test_what_went_through_calls_is_booked_on_the_turn_once() -> None:
-    engine = engine_for({"a": Caller()}, Fixed("a"))
-    episode = asyncio.run(engine.run("e", Problem("p"), Key(1)))
-    assert episode.usage == Usage(1, 10, 5, 0.25, 3.0)
-
-
-def test_a_failed_call_makes_a_failed_turn_that_still_costs_what_it_took() -> None:
-    engine = engine_for({"a": Caller(fails=True)}, Fixed("a"))
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_went_through_calls_is_booked_on_the_turn_once_also_if_it_failed(fails: bool) -> None:
+    engine = engine_for({"a": Caller(fails)}, Fixed("a"))
     turn = asyncio.run(engine.run("e", Problem("p"), Key(1))).turns[0]
-    assert (turn.status, turn.output.content) == ("failed", "")
-    assert turn.usage == ONE
+    if fails:
+        assert (turn.status, turn.output.content, turn.usage) == ("failed", "", ONE)
+    else:
+        assert turn.usage == Usage(1, 10, 5, 0.25, 3.0)
 
 
 def test_an_exhausted_budget_ends_the_run_not_the_turn() -> None:
