@@ -507,6 +507,7 @@ async def test_a_cancelled_waiter_frees_its_place(granted: bool) -> None:
 def test_requests_per_minute_are_spaced_by_a_clock() -> None:
     now = 0.0
     limiter = ServiceLimiter(CallLimits(requests_per_minute=60), clock=lambda: now)
+    assert limiter.waited == 0.0
     bucket = limiter._buckets["requests"]
     for _ in range(10):
         assert bucket.wait(1) == 0

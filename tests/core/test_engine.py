@@ -70,7 +70,9 @@ class By(Policy):
 
 
 def run(engine: Engine, problem: Problem = PROBLEM, seed: int = 1) -> Episode:
-    return asyncio.run(engine.run("e", problem, Key(seed)))
+    episode = asyncio.run(engine.run("e", problem, Key(seed)))
+    assert (engine.active, engine.unfinished, engine.idle.is_set()) == (0, 0, True)
+    return episode
 
 
 def names(episode: Episode) -> list[str]:

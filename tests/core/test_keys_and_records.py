@@ -38,6 +38,7 @@ def test_different_paths_give_different_draws(one: list[str], two: list[str]) ->
 
 def test_a_number_and_its_text_are_different_names() -> None:
     assert Key(1).child(3) != Key(1).child("3")
+    assert Key() == Key(0) != Key(1)
 
 
 def test_draws_are_the_same_in_every_process_and_fixed_for_good() -> None:

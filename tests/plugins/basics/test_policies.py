@@ -352,6 +352,8 @@ def test_the_learned_order_prefers_what_helped_and_stops_when_done() -> None:
     assert 3 <= runtime.patience <= 12, "as long as an episode at most"
     ending = opened(Order("c"))
     assert [chosen(ending), chosen(ending, "a")] == ["a", "c"], "one turn, and then the end"
+    few = LearnedOrder(episodes=2)
+    assert trained(Order(), few, Lock(), turns=12)[1] <= few.plan(0, {}).episodes
 
 
 def test_baselines_learn_the_same_from_the_same_seed() -> None:
