@@ -217,6 +217,7 @@ def test_what_limits_a_comparison_is_said() -> None:
     own, dear = (outcomes([episode("p", 1.0, usd=usd, cost=0.5)]) for usd in (0.0, 0.5))
     first = ComparedResult("x", own, seeds=1, digests={"p": "p"})
     second = ComparedResult("y", dear, seeds=3, digests={"p": "p"})
+    assert (first.unit, second.unit) == ("own unit", "US dollars")
     found = compare_outcomes(first, second, Key(1))
     assert found.notes == (
         "costs are not compared: A has own unit, B has US dollars",

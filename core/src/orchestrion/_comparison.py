@@ -36,6 +36,10 @@ class ComparedResult:
     digests: Mapping[str, str] = Factory(dict)
     task: Mapping[str, Any] | None = None
 
+    @property
+    def unit(self) -> str:
+        return unit_of(self.outcomes.values())
+
 
 @frozen
 class Comparison:
