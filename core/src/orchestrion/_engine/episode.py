@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import evolve
 
@@ -50,6 +50,15 @@ Elsewhere = Callable[[], AbstractAsyncContextManager[RunEpisode]]
 Spread = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
 
 
+class Observers(Protocol):
+    """Callbacks for what happens in episodes; None means nobody listens."""
+
+    @property
+    def turn_finished(self) -> Callable[[str, Turn], None] | None: ...
+    @property
+    def episode_finished(self) -> Callable[[Episode], None] | None: ...
+
+
 def computed(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
     """Yield what a function returns for each item.
 
@@ -72,12 +81,12 @@ class Engine:
         calls: CallPath | None = None,
         limits: Limits = NO_LIMITS,
         timeout: float | None = None,
-        observers: EpisodeObservers | None = None,
+        observers: Observers | None = None,
     ) -> None:
         self.team, self.limits = team, limits
         self.calls = calls or CallPath()
         self.timeout = self.calls.time_limit(timeout)
-        self.observers = observers or EpisodeObservers(None, None)
+        self.observers: Observers = observers or EpisodeObservers(None, None)
         self.seats = seats_of(team.agents)
         self.identities: dict[int, str] = {}
         """For each opened agent, by its `id`, a text that stands for it and its settings."""

@@ -13,14 +13,13 @@ from attrs import define, field
 
 from orchestrion._config.components import reached
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.episode import Engine
+from orchestrion._engine.episode import Engine, Observers
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import OrchestrionError, RunError
 from orchestrion._guards import calling, in_one_line, place_of
 from orchestrion._interfaces import Member, OpenContext, Stateful
 from orchestrion._interrupts import from_outside
 from orchestrion._keys import Key
-from orchestrion._observers import EpisodeObservers
 from orchestrion._records import Saved
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Opened:
         calls: CallPath,
         policy: str = "policy",
         agents: Sequence[str] | None = None,
-        observers: EpisodeObservers | None = None,
+        observers: Observers | None = None,
         cls: type[Engine] = Engine,
     ) -> Engine:
         """Return an engine for a team (by default the config's) with this policy."""
