@@ -191,7 +191,7 @@ async def test_overrides_are_those_of_the_command_line(tmp_path: Path) -> None:
 async def test_an_engine_keeps_no_more_reports_than_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrion._engine.episode.REPORTS", 5)
+    monkeypatch.setattr("orchestrion._engine.calls.REPORTS", 5)
     async with loaded(tmp_path, "Counts") as team:
         engine = team.trained.engine
         asked = [asyncio.create_task(team(f"question {i}")) for i in range(20)]

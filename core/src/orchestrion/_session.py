@@ -11,9 +11,9 @@ from copy import copy
 from itertools import islice
 from typing import Any, TypeVar
 
-from orchestrion._engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls, RunEpisode
 from orchestrion._engine.checks import why_empty
-from orchestrion._engine.episode import Engine, RunEpisode, computed
+from orchestrion._engine.episode import Engine, computed
 from orchestrion._errors import UsageError
 from orchestrion._interfaces import Branch, Calls, Job, Member, Policy
 from orchestrion._interfaces import Session as SessionProtocol

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import frozen
 
 from orchestrion._choices import is_blocked
-from orchestrion._engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls, Host
 from orchestrion._engine.checks import booked
 from orchestrion._engine.deadline import exited, rest_of
 from orchestrion._engine.recording import Facts, Failure
@@ -30,15 +30,12 @@ from orchestrion._records import (
     Turn,
 )
 
-if TYPE_CHECKING:
-    from orchestrion._engine.episode import Engine
-
 
 @frozen(eq=False)
 class Setting:
     """What all activations of one loop share."""
 
-    engine: Engine
+    engine: Host
     problem: Problem  # without its hidden part
     key: Key
     seats: Mapping[str, Seat]  # the agents that may be started
@@ -134,7 +131,7 @@ def _seat(activation: Activation, seats: Mapping[str, Seat]) -> Seat:
 
 
 async def act(
-    engine: Engine, seat: Seat, view: View, key: Key, handle: ActivationCalls, seconds: float | None
+    engine: Host, seat: Seat, view: View, key: Key, handle: ActivationCalls, seconds: float | None
 ) -> Output:
     """Return an agent's output, checked, with the usage of its calls through `handle`.
 
@@ -162,7 +159,7 @@ async def act(
 
 
 async def _reused(
-    engine: Engine, seat: Seat, view: View, seconds: float | None, who: str, label: str | None
+    engine: Host, seat: Seat, view: View, seconds: float | None, who: str, label: str | None
 ) -> Output:
     """Return the output of a pure agent, computed once for equal content."""
     content = seat.memo(view) if seat.memo is not None else content_of(view)

@@ -11,14 +11,12 @@ from attrs import define, field
 from orchestrion._config.sections import Limits
 from orchestrion._engine.activation import Setting, take_turn
 from orchestrion._engine.batch import DecisionBatcher
-from orchestrion._engine.calls import ActivationCalls
+from orchestrion._engine.calls import NO_LIMITS, ActivationCalls
 from orchestrion._engine.checks import check_decision, has_steps, next_step, why_empty
 from orchestrion._engine.completion import Running
 from orchestrion._errors import CallError, RunError
 from orchestrion._interfaces import Situation
 from orchestrion._records import Activation, Decision, Episode, Status, Step, Trajectory, Turn
-
-NO_LIMITS = Limits(turns=None)
 
 
 @define(eq=False)

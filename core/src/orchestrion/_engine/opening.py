@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from orchestrion._config.components import reached
-from orchestrion._engine.calls import CallPath
-from orchestrion._engine.episode import Engine, Observers
+from orchestrion._engine.calls import CallPath, Observers
+from orchestrion._engine.episode import Engine
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import OrchestrionError, RunError
 from orchestrion._guards import calling, in_one_line, place_of

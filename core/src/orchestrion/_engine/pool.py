@@ -20,8 +20,8 @@ from zlib import crc32
 
 from orchestrion._config.components import reached
 from orchestrion._config.sections import EXECUTOR
-from orchestrion._engine.calls import CallPath
-from orchestrion._engine.episode import Engine, RunEpisode
+from orchestrion._engine.calls import CallPath, RunEpisode
+from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, load_states, save_states, team_paths
 from orchestrion._engine.peers import UnsendableError, pack, unpack
 from orchestrion._engine.seat import NotReadyError, WorkerSeat, WorkerTeam
