@@ -31,7 +31,7 @@ from orchestrion import (
 )
 from orchestrion._bounds import turn_ceilings, turns_of, worst
 from orchestrion._forecast import tokens_of
-from orchestrion._offline import no_network
+from orchestrion._offline import is_local, is_loopback, no_network
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 
@@ -121,6 +121,22 @@ def test_plans_add_up() -> None:
 
 def test_tokens_are_bounded_by_bytes() -> None:
     assert tokens_of(Problem("p", "äö", {"a": "x"}, hidden="left out")) == 4 + len('{"a":"x"}')
+
+
+@pytest.mark.parametrize(
+    ("host", "local", "loopback"),
+    [
+        ("localhost", True, True),
+        ("127.0.0.1", True, True),
+        ("::1", True, True),
+        ("model.localhost", False, True),
+        ("0.0.0.0", False, True),
+        ("10.0.0.1", False, False),
+        ("example.org", False, False),
+    ],
+)
+def test_hosts_of_this_machine_are_known(host: str, local: bool, loopback: bool) -> None:
+    assert (is_local(host), is_loopback(host)) == (local, loopback)
 
 
 def test_where_the_network_is_forbidden_nobody_gets_through() -> None:

@@ -26,7 +26,7 @@ from orchestrion import (
     Usage,
     View,
 )
-from orchestrion._engine.budget import Budget
+from orchestrion._engine.budget import Budget, paying
 from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion.config import Budget as Caps
 from orchestrion.testing import Fixed, engine_for
@@ -172,6 +172,21 @@ def test_the_first_that_waits_is_served_first_however_much_it_needs() -> None:
 
     asyncio.run(main())
     assert began == ["a", "large", "b", "c"]
+
+
+def test_who_pays_is_told_what_is_spent_in_a_block_and_nothing_after_it() -> None:
+    path = CallPath(retry=QUICK)
+    told: list[Usage] = []
+    do = answering(CallError("broken off", "malformed", spent=tokens(3)), *[Answer(1, ONE)] * 2)
+
+    async def main() -> None:
+        with paying(told.append):
+            await asyncio.gather(make(path, "in", ASK, do, ONE))
+            path.book(dollars(2.0))
+        await make(path, "after", ASK, do, ONE)
+
+    asyncio.run(main())
+    assert told == [tokens(3), ONE, dollars(2.0)]
 
 
 def test_a_budget_stop_cuts_nothing_off_and_loses_no_answer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -136,6 +137,17 @@ def test_a_call_waits_a_little_longer_than_the_service_asks(
     assert max(pauses) - min(pauses) > 0.05, "or all of them return at the same moment"
 
 
+@sync
+async def test_a_rate_limit_holds_up_all_calls_of_its_service() -> None:
+    path = CallPath(retry=QUICK)
+    began = time.monotonic()
+    do = answering(CallError("slow down", "rate_limit", retry_after=0.05), Answer("yes"))
+    assert (await make(path, "a", ASK, do, ONE)).data == "yes"
+    limiter = path.budget.limiters[ASK.service]
+    assert limiter._limit is not None, "concurrency was not limited before"
+    assert limiter._pause_until >= began + 0.05
+
+
 def test_a_failed_attempt_that_was_paid_for_is_booked() -> None:
     journal = Memory()
     path = CallPath(journal=journal, retry=QUICK)
@@ -252,15 +264,6 @@ def test_a_cap_holds_with_any_number_of_calls_in_flight(
     assert budget.reserved == Usage()
 
 
-@sync
-async def test_a_call_is_durable_before_its_answer_is_used() -> None:
-    journal = Memory()
-    path = CallPath(journal=journal)
-    answer = await make(path, "k", ASK, answering(Answer("a", ONE)), ONE)
-    [row] = journal.rows.values()
-    assert row.answer == answer.data
-
-
 def test_calls_that_are_ready_together_share_commits() -> None:
     journal = Memory()
 
@@ -275,12 +278,16 @@ def test_calls_that_are_ready_together_share_commits() -> None:
     assert journal.commits <= 3
 
 
-def test_a_resumed_run_takes_recorded_answers_and_spends_nothing() -> None:
+@sync
+async def test_a_call_is_durable_before_its_answer_is_used_and_a_resumed_run_spends_nothing() -> (
+    None
+):
     journal = Memory()
-    asyncio.run(make(CallPath(journal=journal), "k", ASK, answering(Answer("a", ONE)), ONE))
+    await make(CallPath(journal=journal), "k", ASK, answering(Answer("a", ONE)), ONE)
+    [row] = journal.rows.values()
+    assert row.answer == "a"
     again = CallPath(journal=journal)
-    answer = asyncio.run(make(again, "k", ASK, answering(), ONE))
-    assert answer == Answer("a", ONE)
+    assert await make(again, "k", ASK, answering(), ONE) == Answer("a", ONE)
     assert again.budget.spent == Usage()
 
 
@@ -308,14 +315,6 @@ def test_calls_of_one_name_that_ask_the_same_at_once_are_one_call() -> None:
         return answers
 
     assert asyncio.run(main()) == [Answer("only", ONE)] * 5
-
-
-def test_a_replayed_call_that_asks_otherwise_is_refused() -> None:
-    journal = Memory()
-    asyncio.run(make(CallPath(journal=journal), "k", ASK, answering(Answer("a", ONE)), ONE))
-    replay = ReplayPath(journal)
-    with pytest.raises(ReplayError, match="asks something else now"):
-        asyncio.run(make(replay, "k", Request("service", {"q": 2}), answering(), ONE))
 
 
 def test_a_call_that_failed_for_good_is_tried_again_by_a_resume_and_fails_in_a_replay() -> None:
@@ -435,24 +434,35 @@ def test_attempts_without_an_answer_are_booked_by_what_became_of_them() -> None:
     }
 
 
-def test_replay_forbids_what_was_not_recorded() -> None:
-    with pytest.raises(ReplayError, match="no recorded call"):
-        asyncio.run(make(ReplayPath(Memory()), "k", ASK, answering(Answer(1)), ONE))
+def test_replay_forbids_what_was_not_recorded_or_asks_something_else() -> None:
+    journal = Memory()
+    asyncio.run(make(CallPath(journal=journal), "k", ASK, answering(Answer("a", ONE)), ONE))
+    for place, request in (("other", ASK), ("k", Request("service", {"q": 2}))):
+        with pytest.raises(ReplayError, match=r"no recorded call .* or asks something else now"):
+            asyncio.run(make(ReplayPath(journal), place, request, answering(Answer(1)), ONE))
+
+
+class Cache(dict[str, Recorded]):
+    """Answers beyond a call path, by the digests of their requests."""
+
+    def put(self, row: Recorded) -> None:
+        self[row.key] = row
 
 
 def test_the_cache_answers_equal_requests_but_never_another_sample() -> None:
-    path = CallPath()
+    cache = Cache()
     first = Request("s", "q", sample="0", cache=True)
     other = Request("s", "q", sample="1", cache=True)
 
-    async def main() -> list[object]:
+    async def main(*requests: Request) -> list[object]:
+        path = CallPath(cache=cache)
         return [
-            (await make(path, f"k{i}", one, answering(Answer(i, ONE)), ONE)).data
-            for i, one in enumerate([first, first, other])
-        ]
+            (await make(path, f"k{i}", request, answering(Answer(i, ONE)), ONE)).data
+            for i, request in enumerate(requests)
+        ] + [path.budget.spent.calls]
 
-    assert asyncio.run(main()) == [0, 0, 2]
-    assert path.budget.spent.calls == 2
+    assert asyncio.run(main(first, first, other)) == [0, 0, 2, 2]
+    assert asyncio.run(main(other, first)) == [2, 0, 0], "a later part of the run"
 
 
 @pytest.mark.parametrize("width", [1, 5, 64])
@@ -497,6 +507,7 @@ async def test_a_cancelled_waiter_frees_its_place(granted: bool) -> None:
 def test_requests_per_minute_are_spaced_by_a_clock() -> None:
     now = 0.0
     limiter = ServiceLimiter(CallLimits(requests_per_minute=60), clock=lambda: now)
+    assert limiter.waited == 0.0
     bucket = limiter._buckets["requests"]
     for _ in range(10):
         assert bucket.wait(1) == 0
@@ -531,17 +542,14 @@ class Caller(Agent):
         return Output("said", usage=Usage(cost=3))
 
 
-def test_what_went_through_calls_is_booked_on_the_turn_once() -> None:
-    engine = engine_for({"a": Caller()}, Fixed("a"))
-    episode = asyncio.run(engine.run("e", Problem("p"), Key(1)))
-    assert episode.usage == Usage(1, 10, 5, 0.25, 3.0)
-
-
-def test_a_failed_call_makes_a_failed_turn_that_still_costs_what_it_took() -> None:
-    engine = engine_for({"a": Caller(fails=True)}, Fixed("a"))
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_went_through_calls_is_booked_on_the_turn_once_also_if_it_failed(fails: bool) -> None:
+    engine = engine_for({"a": Caller(fails)}, Fixed("a"))
     turn = asyncio.run(engine.run("e", Problem("p"), Key(1))).turns[0]
-    assert (turn.status, turn.output.content) == ("failed", "")
-    assert turn.usage == ONE
+    if fails:
+        assert (turn.status, turn.output.content, turn.usage) == ("failed", "", ONE)
+    else:
+        assert turn.usage == Usage(1, 10, 5, 0.25, 3.0)
 
 
 def test_an_exhausted_budget_ends_the_run_not_the_turn() -> None:

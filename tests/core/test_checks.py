@@ -6,25 +6,44 @@ from fractions import Fraction
 
 import pytest
 
-from orchestrion import Episode, Problem, Reward, RunError, Scores, Trajectory
+from orchestrion import BudgetError, Episode, Problem, Reward, RunError, Scores, Trajectory
 from orchestrion._engine.checks import judged, merged_metrics
+from orchestrion._guards import calling
+from orchestrion._manifest import changed_data
 
 
 def test_metrics_are_python_numbers_whatever_a_trainer_reports() -> None:
     reported = {"flag": True, "loss": Fraction(1, 2), "count": 3, "large": 1 << 60}
-    metrics = merged_metrics({"reward": 1.0}, reported, "trainer")
-    assert metrics == {"flag": 1.0, "loss": 0.5, "count": 3, "large": 2.0**60, "reward": 1.0}
+    metrics = merged_metrics({"reward": 1.0}, {**reported, "reward": 2.0}, "trainer")
+    numbers = {"flag": 1.0, "loss": 0.5, "count": 3, "large": 2.0**60, "reward": 1.0}
+    assert metrics == numbers, "and a trainer replaces no metric of core"
     assert {name: type(value) for name, value in metrics.items()} == {
-        "flag": float,
-        "loss": float,
-        "count": int,
-        "large": float,
-        "reward": float,
+        name: type(value) for name, value in numbers.items()
     }
 
 
-def test_a_trainer_does_not_replace_a_metric_of_core() -> None:
-    assert merged_metrics({"reward": 1.0}, {"reward": 2.0}, "trainer") == {"reward": 1.0}
+def test_a_name_that_cannot_be_printed_is_no_name_of_a_metric() -> None:
+    for name in ("a\nb", "\ud800", 3):
+        with pytest.raises(RunError, match="trainer: a metric's name must be printable text"):
+            merged_metrics({}, {name: 1.0}, "trainer")
+
+
+def test_of_a_group_of_errors_the_first_of_ours_is_raised_or_else_the_first_is_named() -> None:
+    mine, others = BudgetError("used up"), [ValueError("bug"), KeyError("x")]
+    with pytest.raises(BudgetError, match="used up"), calling("trainer", "iterate(0)"):
+        raise BaseExceptionGroup("some", [others[0], ExceptionGroup("inner", [others[1], mine])])
+    text = r"trainer: iterate\(0\) raised ValueError: bug"
+    with pytest.raises(RunError, match=text), calling("trainer", "iterate(0)"):
+        raise ExceptionGroup("some", others)
+
+
+def test_which_problems_are_others_than_before_is_said_split_by_split() -> None:
+    before = {"train": {"problems": 3, "digest": "a"}, "test": {"problems": 2, "digest": "b"}}
+    now = {"train": {"problems": 4, "digest": "c"}, "test": {"problems": 2, "digest": "d"}}
+    assert changed_data(before, before) == changed_data({}, now) == ""
+    assert changed_data(before, now) == (
+        "'train' had 3 problems and has 4, some of the 2 of 'test' are others"
+    )
 
 
 @pytest.mark.parametrize("value", ["1", b"1", None, float("nan"), 1e999])
@@ -39,3 +58,5 @@ def test_a_part_whose_name_no_file_can_hold_is_refused() -> None:
         judged(episode, Scores(1.0, parts=parts), None, ())
     with pytest.raises(TypeError, match=r"Reward\.parts must have texts for names, in UTF-8"):
         judged(episode, Scores(1.0), Reward(1.0, parts=parts), ())
+    with pytest.raises(TypeError, match=r"Scores\.checks has something that is not text"):
+        judged(episode, Scores(1.0, checks={"first": 1}), None, ())  # type: ignore[dict-item]

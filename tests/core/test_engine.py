@@ -42,6 +42,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     Usage,
+    UsageError,
     View,
 )
 from orchestrion._config.sections import Limits
@@ -56,7 +57,6 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=9,
 )
-STOPPER = ScriptedAgent([Output("done", final=True)])
 
 
 @frozen
@@ -70,7 +70,9 @@ class By(Policy):
 
 
 def run(engine: Engine, problem: Problem = PROBLEM, seed: int = 1) -> Episode:
-    return asyncio.run(engine.run("e", problem, Key(seed)))
+    episode = asyncio.run(engine.run("e", problem, Key(seed)))
+    assert (engine.active, engine.unfinished, engine.idle.is_set()) == (0, 0, True)
+    return episode
 
 
 def names(episode: Episode) -> list[str]:
@@ -83,33 +85,73 @@ def test_agents_act_in_the_order_the_policy_says_and_see_what_came_before() -> N
     assert names(episode) == ["a", "b"]
     assert episode.status is Status.COMPLETED
     assert [turn.output.content for turn in second.views[0].turns] == ["a"]
+    assert second.views[0].problem == Problem("p", PROBLEM.text), "nothing that is hidden"
 
 
-def test_the_terminating_turn_is_the_last_one() -> None:
-    episode = run(engine_for({"a": ScriptedAgent(), "stop": STOPPER}, Fixed(["stop", "a", "a"])))
-    assert names(episode) == ["stop"]
-    assert episode.status is Status.COMPLETED
-
-
-def test_ending_an_episode_is_not_success() -> None:
+def test_the_terminating_turn_is_the_last_one_and_no_success_by_itself() -> None:
+    agents = {"a": ScriptedAgent(), "stop": ScriptedAgent([Output("done", final=True)])}
     task = ListTask(solved=lambda trajectory: False)
-    episode = run(engine_for({"stop": STOPPER}, Fixed(["stop"]), task))
-    assert episode.status is Status.COMPLETED
+    episode = run(engine_for(agents, Fixed(["stop", "a", "a"]), task))
+    assert (names(episode), episode.status) == (["stop"], Status.COMPLETED)
     assert not episode.success
 
 
-def test_an_episode_stopped_by_a_limit_is_never_a_success() -> None:
-    engine = engine_for({"a": ScriptedAgent()}, Fixed("aaaa"), limits=Limits(turns=2))
-    episode = run(engine)
-    assert (names(episode), episode.status) == (["a", "a"], Status.LIMIT)
+@pytest.mark.parametrize(
+    ("limits", "steps", "turns"),
+    [
+        (Limits(turns=2), "aaaa", 2),
+        (Limits(turns=2), [[Activation("a")] * 3], 2),
+        (Limits(calls=3), "aaaa", 2),
+        (Limits(calls=4), "aaaa", 3),
+        (Limits(tokens=15), "aaaa", 2),
+        (Limits(tokens=16), "aaaa", 3),
+    ],
+    ids=repr,
+)
+def test_an_episode_stopped_by_a_limit_is_never_a_success(
+    limits: Limits, steps: Any, turns: int
+) -> None:
+    agent = ScriptedAgent([Output(usage=Usage(calls=2, input_tokens=5, output_tokens=3))])
+    episode = run(engine_for({"a": agent}, Fixed(steps), limits=limits))
+    assert (names(episode), episode.status) == (["a"] * turns, Status.LIMIT)
     assert episode.scores == Scores(1.0, True)
     assert not episode.success
 
 
-def test_agents_never_see_the_hidden_part() -> None:
-    agent = ScriptedAgent()
-    run(engine_for({"a": agent}, Fixed("a")))
-    assert agent.views[0].problem.hidden is None
+@pytest.mark.parametrize("error", [CallError("the service is gone"), ValueError("a bug")])
+def test_a_policy_that_cannot_prepare_fails_the_episode_unless_it_has_a_bug(
+    error: Exception,
+) -> None:
+    class Unready(Fixed):
+        prepares = True
+
+        async def prepare(self, situation: Situation, calls: Calls) -> None:
+            raise error
+
+    engine = engine_for({"a": ScriptedAgent()}, Unready("a"))
+    if isinstance(error, CallError):
+        episode = run(engine)
+        assert (episode.status, episode.error) == (Status.FAILED, f"policy Unready: {error}")
+        assert engine.failed_turns == {episode.error: 1}
+    else:
+        with pytest.raises(RunError, match=r"policy Unready: prepare\(\) raised ValueError: a bug"):
+            run(engine)
+
+
+def test_what_agents_reuse_is_computed_once_for_equal_content() -> None:
+    computed: list[int] = []
+
+    class Reuses(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            async def compute() -> str:
+                computed.append(len(view.trajectory))
+                return f"made in turn {len(view.trajectory)}"
+
+            return Output(await calls.reuse({"n": len(view.trajectory) // 2}, compute))
+
+    episode = run(engine_for({"a": Reuses()}, Fixed("aaa")))
+    assert [turn.output.content[-1] for turn in episode.turns] == ["0", "0", "2"]
+    assert computed == [0, 2]
 
 
 def test_what_an_agent_shows_while_it_works_is_named_by_its_turn_and_only_if_somebody_looks() -> (
@@ -151,11 +193,6 @@ def test_one_agent_acts_on_a_view_from_elsewhere() -> None:
     ]
 
 
-def test_an_output_of_the_wrong_type_is_a_failed_turn() -> None:
-    agent = ScriptedAgent(["not an output"])  # type: ignore[list-item]
-    assert "not an Output" in run(engine_for({"a": agent}, Fixed("a"))).turns[0].error
-
-
 def test_a_plain_function_runs_in_a_thread_and_blocks_nobody() -> None:
     import threading
 
@@ -183,15 +220,11 @@ def test_a_plain_function_runs_in_a_thread_and_blocks_nobody() -> None:
 def test_a_policy_that_starts_what_is_not_there_stops_the_run(
     start: Activation, message: str
 ) -> None:
-    agents = {"a": ScriptedAgent(), "b": ScriptedAgent(options=["red"])}
+    agents = {"a": ScriptedAgent(), "b": ScriptedAgent(options=["red", "blue"])}
     with pytest.raises(RunError, match=message):
         run(engine_for(agents, Fixed([[start]])))
-
-
-def test_an_agent_with_options_acts_in_a_task_without_an_environment() -> None:
-    agents = {"a": ScriptedAgent(options=["red", "blue"])}
-    episode = run(engine_for(agents, Fixed([[Activation("a", "red")]])))
-    assert [(turn.option, turn.status) for turn in episode.turns] == [("red", "completed")]
+    [turn] = run(engine_for(agents, Fixed([[Activation("b", "red")]]))).turns
+    assert (turn.option, turn.status) == ("red", "completed")
 
 
 def test_an_agent_that_says_nothing_of_it_is_not_pure() -> None:
@@ -528,6 +561,8 @@ def test_a_trainer_may_shuffle_the_problems_it_gets() -> None:
     session = EngineSession(engine_for({}, Fixed(), task), "s", Key(1), Key(2))
     session.problems().clear()  # type: ignore[attr-defined]
     assert len(session.problems()) == 3
+    with pytest.raises(UsageError, match="the test split is out of reach while training"):
+        session.problems("test")
 
 
 def test_a_turn_that_came_too_late_without_giving_way_has_failed() -> None:
@@ -559,6 +594,7 @@ def test_a_turn_that_ended_between_two_attempts_says_why_the_first_failed() -> N
 @pytest.mark.parametrize(
     "output",
     [
+        "not an output",
         Output(5),  # type: ignore[arg-type]
         Output(final="no"),  # type: ignore[arg-type]
         Output(data=object()),
@@ -570,7 +606,7 @@ def test_a_turn_that_ended_between_two_attempts_says_why_the_first_failed() -> N
     ],
     ids=lambda output: "bad",
 )
-def test_an_output_that_cannot_be_is_a_failed_turn_not_a_failed_run(output: Output) -> None:
+def test_an_output_that_cannot_be_is_a_failed_turn_not_a_failed_run(output: Any) -> None:
     turn = run(engine_for({"a": ScriptedAgent([output])}, Fixed("a"))).turns[0]
     assert (turn.status, turn.output) == ("failed", Output())
 
@@ -634,16 +670,6 @@ def test_rewards_that_cannot_be_are_missing_and_change_no_success(reward: Any) -
     assert list(engine.failed_turns) == [episode.error]
 
 
-def test_a_verifier_that_never_answers_is_cut_off() -> None:
-    class Hanging(ListTask):
-        async def verify(self, *_: object, **__: object) -> Scores:
-            await asyncio.Event().wait()
-            raise AssertionError
-
-    episode = run(engine_for({"a": ScriptedAgent()}, Fixed("a"), Hanging(), timeout=0.01))
-    assert episode.error == "verifying: no result within 0.01 s"
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -669,8 +695,12 @@ def test_a_policy_that_breaks_its_contract_ends_the_run_and_is_named(answer: Any
                 raise answer
             return list(answer)
 
+    engine = engine_for({"a": ScriptedAgent()}, Odd())
     with pytest.raises(RunError, match=r"Odd|index|decisions"):
-        run(engine_for({"a": ScriptedAgent()}, Odd()))
+        run(engine)
+    together = EngineSession(engine, "s", Key(1), Key(2)).evaluate()  # decided in one batch
+    with pytest.raises(RunError, match=r"Odd|index|decisions"):
+        asyncio.run(together)
 
 
 def test_an_episode_that_vanishes_is_an_error_not_one_less() -> None:

@@ -10,12 +10,12 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
-from orchestrion import Array, Decision, Key, Output, Problem, Trajectory, Turn, Usage
+from orchestrion import Array, Decision, Episode, Key, Output, Problem, Trajectory, Turn
 from orchestrion import _records as records
 
 names = st.lists(st.text(max_size=5) | st.integers(), min_size=1, max_size=4)
@@ -38,6 +38,7 @@ def test_different_paths_give_different_draws(one: list[str], two: list[str]) ->
 
 def test_a_number_and_its_text_are_different_names() -> None:
     assert Key(1).child(3) != Key(1).child("3")
+    assert Key() == Key(0) != Key(1)
 
 
 def test_draws_are_the_same_in_every_process_and_fixed_for_good() -> None:
@@ -55,12 +56,41 @@ def test_uniforms_are_uniform() -> None:
         assert sum(draw < edge for draw in draws) / len(draws) == pytest.approx(edge, abs=0.015)
 
 
-def test_records_are_frozen() -> None:
-    for name, kind in vars(records).items():
-        if isinstance(kind, type) and attrs.has(kind):
-            assert kind.__setattr__ is not object.__setattr__, name
-    with pytest.raises(AttributeError, match="immutable"):
-        Usage().calls = 1  # type: ignore[misc]
+def test_records_are_frozen_and_have_hashes() -> None:
+    kinds = [kind for kind in vars(records).values() if isinstance(kind, type)]
+    structs = [kind for kind in kinds if issubclass(kind, Struct) and kind is not Struct]
+    assert len(structs) > 10
+    assert all(kind.__struct_config__.frozen for kind in structs)
+    data = {"x": [1]}
+    for one, other in (
+        (Key(1).child("a"), Key(1).child("a")),
+        (Output("a", data), Output("a", data)),
+        (Trajectory([Turn(0, "a")]), Trajectory([Turn(0, "a")])),
+        (Trajectory(), Trajectory()),
+        (Decision(record=data), Decision()),
+        (Episode("e", Problem("p"), Trajectory()), Episode("e", Problem("p"), Trajectory())),
+    ):
+        assert len({one, other}) == 1
+    assert repr(Key(1).child("a")) == f"Key({Key(1).child('a').hex()[:8]})"
+
+
+@pytest.mark.parametrize(
+    ("part", "is_image"),
+    [
+        ({"type": "image", "url": "https://a/b.png"}, True),
+        ({"type": "image", "url": "http://a/b.png"}, True),
+        ({"type": "image", "data": "aGk=", "media_type": "image/png"}, True),
+        ({"type": "image", "url": "data:text/html,x", "data": "a", "media_type": "image/x"}, False),
+        ({"type": "image", "data": "aGk=", "media_type": "text/html"}, False),
+        ({"type": "image", "media_type": "image/png"}, False),
+        ({"type": "image", "data": 5, "media_type": "image/png"}, False),
+        ({"type": "text", "url": "https://a/b.png"}, False),
+        ("image", False),
+    ],
+)
+def test_only_what_a_page_may_show_is_an_image(part: object, is_image: bool) -> None:
+    assert Output(data={"images": [part]}).images == [part] * is_image
+    assert Output(data={"images": 3}).images == Output(data=[part]).images == []
 
 
 @given(st.lists(st.integers(0, 99), max_size=30), st.integers(0, 30))

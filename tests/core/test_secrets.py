@@ -159,10 +159,10 @@ def test_a_text_of_several_words_is_a_secret_only_as_a_whole() -> None:
     assert hidden("a correct horse battery") == "a [PHRASE]"
 
 
-@pytest.mark.parametrize("text", ["q", "a longer text", "abcd", "abcdabcdef", "xabcd", ""])
+@pytest.mark.parametrize("text", ["q", "a longer text", "xa", "abcd", "abcdabcdef", "xabcd", ""])
 def test_the_end_of_a_text_that_may_begin_a_secret_is_known(text: str) -> None:
     register("KEY", "abcdef/gh")
-    ends = {"abcd": 4, "abcdabcdef": 6, "xabcd": 4}
+    ends = {"xa": 1, "abcd": 4, "abcdabcdef": 6, "xabcd": 4}
     assert partial_secret(text) == ends.get(text, 0)
 
 

@@ -213,6 +213,19 @@ def test_two_results_are_compared_problem_by_problem() -> None:
         compare_outcomes(of("x", first), of("y", {}), Key(1))
 
 
+def test_what_limits_a_comparison_is_said() -> None:
+    own, dear = (outcomes([episode("p", 1.0, usd=usd, cost=0.5)]) for usd in (0.0, 0.5))
+    first = ComparedResult("x", own, seeds=1, digests={"p": "p"})
+    second = ComparedResult("y", dear, seeds=3, digests={"p": "p"})
+    assert (first.unit, second.unit) == ("own unit", "US dollars")
+    found = compare_outcomes(first, second, Key(1))
+    assert found.notes == (
+        "costs are not compared: A has own unit, B has US dollars",
+        "A tried each problem 1 times, B 3 times",
+    )
+    assert ("cost" in found.means, found.several) == (False, True)
+
+
 def test_a_comparison_names_twenty_problems_and_counts_the_rest() -> None:
     right, wrong = (
         outcomes([episode(f"p{i:02}", reward) for i in range(25)]) for reward in (1.0, 0.0)

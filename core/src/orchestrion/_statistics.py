@@ -38,15 +38,14 @@ def mean(values: Sequence[float]) -> float:
     return fsum(values) / len(values) if values else 0.0
 
 
-def convergence(history: Sequence[tuple[int, float]], share: float = 0.9, window: int = 10) -> int:
-    """Return the episodes until the reward had risen by `share` of its rise; 0 without a rise.
+def convergence(history: Sequence[tuple[int, float]], window: int = 10) -> int:
+    """Return the episodes until the reward had risen by 90 % of its rise; 0 without a rise.
 
     Rewards are means of `window` consecutive iterations, or of a quarter of all in a short run. The
     rise is used and not the level, because rewards may start below 0.
 
     Args:
         history: (episodes so far, mean reward) of each iteration.
-        share: of the rise.
         window: iterations that are averaged.
     """
     if len(history) < 2:
@@ -56,7 +55,7 @@ def convergence(history: Sequence[tuple[int, float]], share: float = 0.9, window
     means = [mean(rewards[i : i + width]) for i in range(len(rewards) - width + 1)]
     if not means[-1] > means[0]:
         return 0
-    level = means[0] + share * (means[-1] - means[0])
+    level = means[0] + 0.9 * (means[-1] - means[0])
     reached = next((i for i, value in enumerate(means) if value >= level), len(means) - 1)
     return history[reached + width - 1][0]
 

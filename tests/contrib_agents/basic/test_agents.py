@@ -12,12 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_basic_agents.agents import Echo, Function, Human, Line, Scripted, Terminator
+from orchestrion_basic_agents.agents import (
+    Echo,
+    Function,
+    Human,
+    Line,
+    Scripted,
+    Terminator,
+    last_text,
+)
 from orchestrion_basic_agents.command import Command
 
 from orchestrion import (
     Agent,
     Key,
+    Observation,
     OpenContext,
     Output,
     Problem,
@@ -65,9 +74,16 @@ def test_echo_does_what_a_script_in_its_input_says() -> None:
         act(Echo(), '{"echo": {"fail": "as told"}}')
 
 
-def test_echo_names_what_it_cannot_follow() -> None:
-    with pytest.raises(ValueError, match="unknown 'contents' in an echo script"):
-        act(Echo(), '{"echo": {"contents": "hi"}}')
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ({"contents": "hi"}, "unknown 'contents' in an echo script; known: content, cost, "),
+        ("hi", '"echo" needs an object with any of content, cost, '),
+    ],
+)
+def test_echo_names_what_it_cannot_follow(script: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        act(Echo(), json.dumps({"echo": script}))
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', "{not json", "[1]", '{"echo": {}, "b": 1}'])
@@ -88,8 +104,17 @@ def test_scripted_says_its_lines_in_order(then: Any, said: list[str]) -> None:
 
 
 def test_scripted_fails_when_told_to_at_the_end_of_its_lines() -> None:
+    assert act(Scripted([Line("1", final=True)], "fail")) == Output("1", final=True)
     with pytest.raises(RuntimeError, match="has 1 lines"):
         act(Scripted([Line("1")], "fail"), "", "said")
+    with pytest.raises(RuntimeError, match="the script is empty"):
+        act(Scripted([]))
+
+
+@pytest.mark.parametrize("shown", ["a board", ""])
+def test_before_anybody_spoke_the_observation_is_the_latest_text(shown: str) -> None:
+    view = View("me", None, Problem("p", "a problem"), Trajectory(), Observation(shown))
+    assert last_text(view) == (shown or "a problem")
 
 
 def shout(text: str) -> str:

@@ -15,7 +15,7 @@ from orchestrion_basics.halving import Halving
 from orchestrion_basics.nearest import NearestTrainer
 from orchestrion_basics.order import LearnedOrder, Order, OrderTable
 from orchestrion_basics.policies import Hinted, Random, RoundRobin, Sequence
-from orchestrion_basics.search import BestSequence, search_plan
+from orchestrion_basics.search import BestSequence
 from orchestrion_basics.team import NestedTeam
 
 from orchestrion import (
@@ -121,15 +121,36 @@ def test_a_sequence_runs_its_steps_passes_over_blocked_ones_and_stops() -> None:
     assert chosen(policy, "b:y", blocked=frozenset({"c"})) == "a"
 
 
-def test_a_sequence_names_a_step_that_does_not_exist() -> None:
-    with pytest.raises(UsageError, match=r"'b' is not a choice of this team; its choices: a, b:x"):
-        opened(Sequence(["b"]))
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Sequence(["b"]), r"'b' is not a choice of this team; its choices: a, b:x"),
+        (Order("z"), r"policy\.finish: 'z' is not a choice of this team"),
+        (Follow("z"), r"policy\.router: no agent 'z' in the team"),
+        (Follow("a", "z"), r"policy\.fallback: 'z' is not a choice of this team"),
+        (Follow("a", after={"cc": "b:x"}), "'cc' is no agent"),
+        (Follow("a", after={"a": "b:x"}), "beside the router"),
+        (Follow("a", after={"c": "b:q"}), r"after\.c: 'b:q' is not a choice"),
+        (Follow("a", after={"c": "b:x", "b": "c"}), "after: c -> b -> c is a cycle"),
+        (Follow("a", after={"c": "c"}), "after: c -> c is a cycle"),
+    ],
+)
+def test_policies_refuse_unknown_names_and_cycles(policy: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        opened(policy)
 
 
-def test_a_sequence_loads_what_it_saved() -> None:
+def test_where_nothing_but_the_end_can_be_called_there_is_no_order() -> None:
+    with pytest.raises(UsageError, match="there is no agent to order"):
+        opened(Order("a"), ROSTER[:1])
+
+
+def test_a_sequence_loads_what_it_saved_and_says_how_long_it_is() -> None:
     policy, other = opened(Sequence(["a", "b:x"])), opened(Sequence())
     other.load(policy.save())
     assert other.steps == policy.steps
+    lengths = [opened(Sequence(steps, True)).longest for steps in (["a"], [])]
+    assert [other.longest, *lengths] == [2, None, 0]
 
 
 @pytest.mark.parametrize(
@@ -195,21 +216,6 @@ def test_follow_starts_who_always_acts_after_an_agent_unless_the_task_refuses() 
     blocked = Situation(Problem("p"), turns, Observation(blocked=frozenset({"b"})))
     assert choice_name(policy.decide([blocked], [Key(0)])[0].start[0]) == "a"
     assert chosen(opened(Follow("a", after={"c": "stop"})), "a", "c") == "stop"
-
-
-@pytest.mark.parametrize(
-    ("after", "message"),
-    [
-        ({"cc": "b:x"}, "'cc' is no agent"),
-        ({"a": "b:x"}, "beside the router"),
-        ({"c": "b:q"}, r"after\.c: 'b:q' is not a choice"),
-        ({"c": "b:x", "b": "c"}, "after: c -> b -> c is a cycle"),
-        ({"c": "c"}, "after: c -> c is a cycle"),
-    ],
-)
-def test_follow_refuses_unknown_names_and_cycles(after: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        opened(Follow("a", after=after))
 
 
 class Breaks(Agent):
@@ -315,9 +321,22 @@ def test_the_best_sequence_is_found_and_no_longer_than_it_pays() -> None:
     assert [choice_name(step) for step in runtime.steps] == ["a", "b", "a"]
 
 
-def test_a_search_is_bounded_by_beam_and_width() -> None:
-    # 2 sequences, then 2 x 2, then 4 x 2; four are kept each time.
-    assert search_plan(3, 4, 2, 10) == Plan(turns=140, verdicts=150, longest=3)
+@pytest.mark.parametrize(
+    ("trainer", "plan"),
+    [
+        # 4 sequences, of which three are kept, then 3 x 4, on each of two problems.
+        (BestSequence(length=2, beam=3), Plan(turns=32, verdicts=34, longest=2)),
+        (BestSequence(length=2, beam=3, problems=1), Plan(turns=16, verdicts=17, longest=2)),
+        (BestByCategory(length=2, beam=3, problems=1), Plan(turns=32, verdicts=34, longest=2)),
+        (Halving(episodes=20, length=3), Plan(turns=60, verdicts=20, longest=3)),
+        (LearnedOrder(episodes=3), Plan(episodes=9)),
+        (LearnedOrder(episodes=10), Plan(episodes=20)),
+        (NearestTrainer(episodes=7), Plan(episodes=7)),
+    ],
+)
+def test_a_trainer_says_how_much_it_runs_at_most(trainer: Any, plan: Plan) -> None:
+    runtime = opened(trainer) if hasattr(trainer, "open") else trainer
+    assert runtime.plan(0, {"train": 2}) == plan
 
 
 def test_a_single_agent_is_all_that_distinct_one_allows() -> None:
@@ -331,6 +350,10 @@ def test_the_learned_order_prefers_what_helped_and_stops_when_done() -> None:
     done = Situation(Problem("p"), Trajectory(), Observation(progress=1.0))
     assert runtime.decide([done], [Key(0)])[0].stop
     assert 3 <= runtime.patience <= 12, "as long as an episode at most"
+    ending = opened(Order("c"))
+    assert [chosen(ending), chosen(ending, "a")] == ["a", "c"], "one turn, and then the end"
+    few = LearnedOrder(episodes=2)
+    assert trained(Order(), few, Lock(), turns=12)[1] <= few.plan(0, {}).episodes
 
 
 def test_baselines_learn_the_same_from_the_same_seed() -> None:

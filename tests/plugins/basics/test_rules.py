@@ -25,8 +25,10 @@ from orchestrion import (
     Task,
     Trajectory,
     Turn,
+    UsageError,
     choice_name,
 )
+from orchestrion.testing import ListTask
 from tests.plugins.basics.support import Dawdles, opened, session_of, trained
 
 KEYS = {"left": "a", "right": "ba", "rare": "b"}
@@ -88,21 +90,48 @@ def plays(runtime: Any, task: Doors, kind: str, category: str) -> str:
     return "".join(turn.agent for turn in turns)
 
 
-def test_a_chain_is_looked_up_for_every_category() -> None:
-    policy, _ = trained(ByCategory(), ChainByCategory(length=3, least=2), Doors())
-    assert plays(policy, Doors(), "left", "left") == "a"
-    assert plays(policy, Doors(), "right", "right") == "ba"
+@pytest.mark.parametrize(
+    ("least", "plans"),
+    [
+        # Small categories share a plan, which serves unknown ones as well.
+        (2, {"left": "a", "right": "ba", "rare": "b", "never seen": "b"}),
+        # Where there are none, unknown ones get the plan of the most frequent one.
+        (1, {"left": "a", "right": "ba", "rare": "b", "never seen": "a"}),
+    ],
+)
+def test_a_chain_is_looked_up_for_every_category(least: int, plans: dict[str, str]) -> None:
+    policy, _ = trained(ByCategory(), ChainByCategory(length=3, least=least), Doors())
+    doors = {**dict.fromkeys(plans, "rare"), "left": "left", "right": "right"}
+    found = {category: plays(policy, Doors(), doors[category], category) for category in plans}
+    assert found == plans
 
 
-def test_small_categories_share_a_plan_that_serves_unknown_ones_as_well() -> None:
-    policy, _ = trained(ByCategory(), ChainByCategory(length=3, least=2), Doors())
-    assert plays(policy, Doors(), "rare", "rare") == "b"
-    assert plays(policy, Doors(), "rare", "never seen") == "b"
+@pytest.mark.parametrize(
+    ("policy", "trainer"),
+    [
+        (Sequence(), BestSequence()),
+        (Sequence(), Halving()),
+        (ByCategory(), BestByCategory()),
+        (Nearest(), NearestTrainer()),
+    ],
+)
+def test_a_task_without_training_problems_is_refused(policy: Any, trainer: Any) -> None:
+    with pytest.raises(UsageError, match="the task has no training problems"):
+        trained(policy, trainer, ListTask(0))
 
 
-def test_without_small_categories_unknown_ones_get_the_plan_of_the_commonest() -> None:
-    policy, _ = trained(ByCategory(), ChainByCategory(length=3, least=1), Doors())
-    assert plays(policy, Doors(), "left", "never seen") == "a"
+def test_nearest_neighbours_need_features_of_one_length_and_rewards() -> None:
+    class Grows(ListTask):
+        def start(self, problem: Problem, key: Key) -> Step:
+            return Step(observation=Observation(features=(1.0,) * (1 + int(problem.id[-1]))))
+
+    class Unsure(ListTask):
+        async def verify(self, *_: object, **__: object) -> Scores:
+            raise ValueError("no verdict")
+
+    for task, message in ((Grows(), "no fixed length"), (Unsure(), "no episode has a reward")):
+        with pytest.raises(UsageError, match=message):
+            trained(Nearest(), NearestTrainer(episodes=8), task)
 
 
 def test_with_length_one_it_is_the_best_single_choice_for_each_category() -> None:

@@ -82,6 +82,7 @@ class Numbers(Task):
 class Talker(Agent):
     """Says something drawn from its key, states usage, and fails now and then."""
 
+    price: float = 0.0
     options: tuple[str, ...] = ("short", "long")
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
@@ -90,7 +91,9 @@ class Talker(Agent):
         if key.child("warn").uniform() < 0.05:
             logging.getLogger("parts").warning("odd: %s", view.problem.id)
         long = 3 * (view.option == "long")
-        return Output("x" * (1 + long + int(key.uniform() * 3)), usage=Usage(cost=0.1))
+        return Output(
+            "x" * (1 + long + int(key.uniform() * 3)), usage=Usage(cost=0.1, usd=self.price)
+        )
 
 
 @frozen

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from orchestrion_executors.processes import Processes
 
-from orchestrion import RunError, UsageError, evaluate, resume, train
+from orchestrion import BudgetError, RunError, UsageError, evaluate, resume, train
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.pool import Pool
 from orchestrion._session import first_cause
@@ -76,6 +76,18 @@ def test_the_same_bytes_as_in_one_process(tmp_path: Path) -> None:
     assert odd[0] == odd[1] > 0, "what components log in a worker stands in the run's log"
     here = evaluate(tmp_path / "two", overrides=["run.executor=null"])
     assert here.as_json() == evaluate(tmp_path / "one", overrides=[TWO]).as_json()
+
+
+def test_what_turns_in_workers_pay_counts_against_the_budget(tmp_path: Path) -> None:
+    data = config()
+    data["agents"]["talker"]["price"] = 0.25
+    for name, overrides in (("two", [TWO]), ("one", [])):
+        train({**data, "budget": {"usd": 100}}, tmp_path / name, overrides=overrides)
+    assert everything(tmp_path / "two") == everything(tmp_path / "one")
+    assert spent_in(tmp_path / "two") == spent_in(tmp_path / "one")
+    assert spent_in(tmp_path / "one")[3] > 10
+    with pytest.raises(BudgetError, match=r"budget\.usd: .* of 2 spent"):
+        train({**data, "budget": {"usd": 2}}, tmp_path / "poor", overrides=[TWO])
 
 
 def test_policies_that_a_trainer_brings_along_decide_the_same_in_workers(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from orchestrion import (
     JSON,
     Activation,
     Branch,
+    Episode,
     Key,
     Meta,
     Metrics,
@@ -32,7 +33,7 @@ from orchestrion import (
     choices,
 )
 from orchestrion_basics.policies import SequenceRunner
-from orchestrion_basics.search import OneIteration, advance, draw_problems
+from orchestrion_basics.search import OneIteration, advance, draw_problems, mean_reward
 
 FIRST = 2
 """Episodes of a sequence in the first round, at least."""
@@ -64,7 +65,7 @@ class Halving(OneIteration):
 
         self.check(session)
         rounds, arms = self._arms(session)
-        rewards: dict[tuple[Activation, ...], list[float]] = {arm: [] for arm in arms}
+        played: dict[tuple[Activation, ...], list[Episode]] = {arm: [] for arm in arms}
         problems = iter(draw_problems(session, "halving", self.episodes))
         for _ in range(rounds):
             each = max(1, self.episodes // (rounds * len(arms)))
@@ -75,12 +76,11 @@ class Halving(OneIteration):
             branches = await asyncio.gather(*(play(session, *job) for job in jobs))
             episodes = await asyncio.gather(*(session.finish(branch) for branch in branches))
             for (arm, _, _), episode in zip(jobs, episodes, strict=True):
-                if episode.reward is not None:
-                    rewards[arm].append(episode.reward.total)
+                played[arm].append(episode)
             # sorted() is stable: equal rewards keep their order, shorter ones first.
-            arms = sorted(arms, key=lambda arm: -_mean(rewards[arm]))[: ceil(len(arms) / 2)]
+            arms = sorted(arms, key=lambda arm: -mean_reward(played[arm]))[: ceil(len(arms) / 2)]
         session.policy.set_steps(arms[0])
-        return {"reward": _mean(rewards[arms[0]]), "length": float(len(arms[0]))}
+        return {"reward": mean_reward(played[arms[0]]), "length": float(len(arms[0]))}
 
     def _arms(self, session: Session) -> tuple[int, list[tuple[Activation, ...]]]:
         """Return how many rounds there are, and the sequences of the first."""
@@ -109,7 +109,3 @@ async def play(session: Session, steps: Sequence[Activation], problem: Problem, 
     for depth, step in enumerate(steps):
         branch = await advance(session, branch, step, key.child(depth))
     return branch
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else float("-inf")

@@ -179,9 +179,10 @@ class SequenceRunner(OneByOne):
         """Return the place after these turns; steps that were passed over left none."""
         place = 0
         for turn in turns:
+            step = Decision((Activation(turn.agent, turn.option),))
             ahead = range(place, place + len(self._decisions))
             # A turn that is no step ahead stands for the next one.
-            place = next((at for at in ahead if _is_turn(self._at(at), turn)), place) + 1
+            place = next((at for at in ahead if self._at(at) == step), place) + 1
         return place
 
     def _at(self, place: int) -> Decision | None:
@@ -199,10 +200,3 @@ class SequenceRunner(OneByOne):
 
     def load(self, saved: Saved) -> None:
         self.set_steps([parse_choice(step, self._roster) for step in saved.data["steps"]])
-
-
-def _is_turn(decision: Decision | None, turn: Turn) -> bool:
-    if decision is None:
-        return False
-    step = decision.start[0]
-    return step.agent == turn.agent and step.option == turn.option
