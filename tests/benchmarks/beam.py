@@ -59,7 +59,7 @@ from orchestrion import (
     View,
     replace,
 )
-from tests.benchmarks.support import mean_and_half
+from tests.benchmarks.support import interval
 from tests.plugins.beam.support import opened, session_for
 
 TURNS, CALL = 15, 0.05
@@ -350,12 +350,6 @@ def _cell(reports: Sequence[dict[str, Any]], contender: int) -> str:
 
 def _row(cells: Sequence[str]) -> str:
     return "  ".join(cell.ljust(11) for cell in cells).rstrip()
-
-
-def interval(values: Sequence[float]) -> str:
-    """Return mean over seeds with Student's interval."""
-    center, half = mean_and_half(values)
-    return f"{center:+.3f} [{center - half:+.3f}, {center + half:+.3f}]"
 
 
 def learning(seeds: int, problems: int) -> None:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import resource
 import sys
 import tempfile
@@ -40,7 +39,7 @@ from orchestrion._learned import OWN_TEAM, LearnedComponents
 from orchestrion._session import EngineSession
 from orchestrion.config import Config, from_data, load
 from orchestrion.runs import train
-from tests.benchmarks.support import EXAMPLES
+from tests.benchmarks.support import EXAMPLES, processor_of
 from tests.end_to_end.support import result
 from tests.plugins.executors import cluster
 
@@ -59,12 +58,6 @@ def processor() -> tuple[float, float]:
     """Return the processor seconds of this process, and of those it started that have ended."""
     own, others = (resource.getrusage(who) for who in (0, resource.RUSAGE_CHILDREN))
     return own.ru_utime + own.ru_stime, others.ru_utime + others.ru_stime
-
-
-def processor_of(pid: int) -> float:
-    """Return the processor seconds of a process that lives, and of those it waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 class Accounted(processes.WorkerProcess):

@@ -1,14 +1,13 @@
 """Off-policy estimates and learning, on simulated logs whose truth is known.
 
     python -m tests.benchmarks.ope coverage [--logs 500] [--sizes 200 1000 5000] [--rewards rare]
-    python -m tests.benchmarks.ope refusal
     python -m tests.benchmarks.ope learning [--seeds 5] [--decisions 2000]
 
 `coverage`: how often the 95 % interval of the doubly robust estimate holds the true value, over
 simulated logs that are each of a problem drawn anew; by how rewards come about (linear, bent,
 where ridges are the wrong model of them, or rare successes), how the logging policy explores, and
-whether the target policy draws its choices. `refusal`: how often a log without overlap is refused.
-`learning`: `from-logs` on so many decisions taken at random, beside learning online from as many.
+whether the target policy draws its choices. `learning`: `from-logs` on so many decisions taken at
+random, beside learning online from as many.
 """
 
 from __future__ import annotations
@@ -189,37 +188,6 @@ def case(size: int, options: argparse.Namespace, draw: np.random.Generator) -> C
     return Case(*kind, False, e.low <= truth <= e.high, e.high - e.low, e.mean - truth)  # type: ignore[arg-type, call-arg]
 
 
-# -------------------------------------------------------------------------------- refusal
-
-
-def refusal(options: argparse.Namespace) -> None:
-    """Print how often logs are refused that cannot tell."""
-    kinds = (
-        "the target's choice was never logged",
-        "it was logged in other contexts only",
-        "in a half of the contexts it was not",
-    )
-    for kind, name in enumerate(kinds):
-        refused = 0
-        for i in range(options.logs):
-            draw = np.random.default_rng([options.seed, i])
-            problem = simulated("linear", "uniform", "fixed", draw)
-            x = draw.normal(size=(1000, problem.width))
-            wanted = problem.target(x)
-            if kind == 0:
-                wanted = np.eye(wanted.shape[1])[np.zeros(1000, int)]
-            chance = (1 - wanted) / (1 - wanted).sum(axis=1, keepdims=True)
-            if kind == 2:
-                chance = np.where(x[:, :1] > 0, wanted, chance)
-            choice = (chance.cumsum(axis=1) > draw.random((1000, 1))).argmax(axis=1)
-            at = np.arange(1000)
-            reward = (draw.random(1000) < problem.mean(x)[at, choice]).astype(float)
-            decisions = decisions_of(x, choice, chance[at, choice], reward, wanted.shape[1])
-            judged = Evaluator(decisions, features_only(decisions)).judge("target", wanted)
-            refused += bool(judged.refusal)
-        print(f"{name:40} {refused} of {options.logs} refused", flush=True)
-
-
 # ------------------------------------------------------------------------------- learning
 
 ROUNDS = 10
@@ -303,7 +271,7 @@ def sampled(model: Ridges, inputs: Inputs, draw: np.random.Generator) -> Floats:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["coverage", "refusal", "learning"])
+    parser.add_argument("what", choices=["coverage", "learning"])
     parser.add_argument("--logs", type=int, default=500)
     parser.add_argument("--sizes", type=int, nargs="+", default=[200, 1000, 5000])
     parser.add_argument("--rewards", nargs="+", default=["linear", "noisy", "bent", "rare"])
@@ -315,8 +283,6 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "coverage":
         coverage(options)
-    elif options.what == "refusal":
-        refusal(options)
     else:
         learning(options)
 
