@@ -832,27 +832,8 @@ class Planted:
         if kind == "trainer":
             self._parts["policy"] = Bandit
 
-    def _components(self, kind: str) -> Iterator[Component]:
-        if kind in self._parts:
-            cls = self._parts[kind]
-            yield Component(cls.__name__.lower(), f"{__name__}:{cls.__name__}", "for a test")
-
     @hookimpl
-    def orchestrion_agents(self) -> Iterator[Component]:
-        return self._components("agent")
-
-    @hookimpl
-    def orchestrion_tasks(self) -> Iterator[Component]:
-        return self._components("task")
-
-    @hookimpl
-    def orchestrion_rewards(self) -> Iterator[Component]:
-        return self._components("reward")
-
-    @hookimpl
-    def orchestrion_policies(self) -> Iterator[Component]:
-        return self._components("policy")
-
-    @hookimpl
-    def orchestrion_trainers(self) -> Iterator[Component]:
-        return self._components("trainer")
+    def orchestrion_components(self) -> Iterator[tuple[str, Component]]:
+        for kind, cls in self._parts.items():
+            name = cls.__name__
+            yield kind, Component(name.lower(), f"{__name__}:{name}", "for a test")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +66,20 @@ def test_its_clean_twin_passes(kind: str, cls: type) -> None:
 
 def test_there_are_as_many_planted_mistakes_as_it_takes() -> None:
     assert len(PLANTED) >= 50
+
+
+def test_what_a_library_draws_while_it_is_imported_is_not_the_components(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "draws_when_imported.py").write_text("import random\nNUMBER = random.random()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with _watch.drawing() as imported:
+        import_module("draws_when_imported")
+    imported.check_own("act()")
+    with _watch.drawing() as own:
+        random.random()
+    with pytest.raises(AssertionError, match="the process shares"):
+        own.check_own("act()")
 
 
 class Clocks:

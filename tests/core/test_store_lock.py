@@ -14,7 +14,8 @@ from attrs import asdict, evolve
 from orchestrion import StoreError, UsageError
 from orchestrion._store import lock, next_directory, run_directories
 from orchestrion._store.lock import Holder, RunLock, lock_holder
-from orchestrion.runs import RunStore, find_run
+from orchestrion._store.names import is_run
+from orchestrion.runs import RunStore, find_run, run_folders
 from tests.core.store_support import ended, forked
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are made by fork")
@@ -154,6 +155,22 @@ def test_a_run_is_found_by_its_name_or_as_the_newest_of_its_name(
     runs: Path, name: str, found: str
 ) -> None:
     assert find_run(name, runs) == runs / found
+
+
+def test_a_folder_that_cannot_be_read_hides_no_other_run(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> bool:
+        if folder.name == "repair-11":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return is_run(folder)
+
+    (runs / "repair-1").rename(runs / "repair-11" / "nested")
+    monkeypatch.setattr("orchestrion._store.glance.is_run", refuse)
+    names = ["by-hand", "relay-1", "repair-10", "repair-2"]
+    assert list(run_folders(runs)) == [runs / name for name in names]
+    monkeypatch.undo()
+    assert list(run_folders(runs / "repair-11")) == [runs / "repair-11/nested"]
 
 
 def test_a_run_is_found_by_its_path(runs: Path) -> None:

@@ -233,14 +233,12 @@ def test_a_damaged_checkpoint_is_refused_and_its_iteration_dropped(
     store.save_evaluation("late", 1)
     newest = store.checkpoints / "00-000002.safetensors"
     data = newest.read_bytes()
-    if damage == "truncated":
-        newest.write_bytes(data[:-1])
-    elif damage == "flipped":
-        newest.write_bytes(bytes([*data[:-1], data[-1] ^ 1]))
-    elif damage == "missing":
-        newest.unlink()
-    else:
-        newest.write_bytes((store.checkpoints / "00-000001.safetensors").read_bytes())
+    newest.unlink()
+    if damage != "missing":
+        other = (store.checkpoints / "00-000001.safetensors").read_bytes()
+        flipped = bytes([*data[:-1], data[-1] ^ 1])
+        contents = {"truncated": data[:-1], "flipped": flipped, "other": other}
+        newest.write_bytes(contents[damage])
     restored = store.restore()
     assert restored.checkpoint == checkpoint(1, b"w")
     assert restored.refused == (f"{newest}: {reason}",)
@@ -248,8 +246,7 @@ def test_a_damaged_checkpoint_is_refused_and_its_iteration_dropped(
     assert len(list(store.episodes())) == 4
     assert store.load_evaluations() == {}
     (event,) = store.events()
-    assert event.kind == "checkpoint refused"
-    assert newest.name in event.data
+    assert (event.kind, event.data) == ("checkpoint refused", f"{newest}: {reason}")
     commit(store, 2)
     assert store.restore().checkpoint == checkpoint(2, b"w")
 
@@ -299,29 +296,27 @@ def test_a_recorded_call_comes_back_exactly(store: RunStore, answer: object) -> 
         assert reader.journal.get("k") == call("k", answer)
 
 
+def known(store: RunStore, key: str) -> Recorded:
+    row = store.journal.get(key)
+    assert row is not None
+    return row
+
+
 def test_an_answer_that_is_json_already_is_not_written_again(store: RunStore) -> None:
-    ready = Recorded("k", "digest", {"a": "é"}, Usage(1), text='{"a":"é"}')
-    store.journal.put_many([ready])
-    found = store.journal.get("k")
-    assert found is not None
-    assert found.answer == {"a": "é"}
+    store.journal.put_many([Recorded("k", "digest", {"a": "é"}, Usage(1), text='{"a":"é"}')])
+    assert known(store, "k").answer == {"a": "é"}
 
 
 def test_a_call_that_is_repeated_is_paid_twice(store: RunStore) -> None:
     store.journal.put_many([call("1")])
     store.journal.put_many([call("1", "again")])
-    found = store.journal.get("1")
-    assert found is not None
-    assert found.answer == "again"
+    assert known(store, "1").answer == "again"
     assert store.spend() == Usage(2, 20, 10, 0.5)
 
 
 def test_a_call_of_unknown_price_does_not_hide_what_others_cost(store: RunStore) -> None:
-    unknown = call("1", usage=Usage(1, usd=math.nan))
-    store.journal.put_many([unknown, call("2")])
-    found = store.journal.get("1")
-    assert found is not None
-    assert math.isnan(found.usage.usd)
+    store.journal.put_many([call("1", usage=Usage(1, usd=math.nan)), call("2")])
+    assert math.isnan(known(store, "1").usage.usd)
     assert store.spend().usd == 0.25
 
 
@@ -442,6 +437,8 @@ def test_where_readers_cannot_share_memory_the_older_journal_mode_is_used(store:
     commit(store, 0)
     store.close()
     (store.directory / "run.db-shm").mkdir()
+    with RunReader(store.directory) as reader:
+        assert reader.last_iteration() == (0, 0), "the file is read as it is"
     with RunStore.open(store.directory) as again:
         assert again._writer.one("PRAGMA journal_mode") == ("delete",)
         commit(again, 1)
@@ -516,14 +513,6 @@ def test_what_killed_writers_left_is_removed(store: RunStore) -> None:
     assert all(path.exists() for path in left), "only the one writer may tidy up"
     RunStore.open(store.directory).close()
     assert not any(path.exists() for path in left)
-
-
-def test_a_run_may_be_read_by_another_process_while_it_is_written(store: RunStore) -> None:
-    with RunReader(store.directory) as reader:
-        for i in range(3):
-            commit(store, i)
-            assert reader.last_iteration() == (0, i)
-            assert len(list(reader.episodes())) == 2 * (i + 1)
 
 
 def test_file_modes_are_the_users_own(store: RunStore) -> None:
