@@ -170,6 +170,31 @@ def test_a_call_that_failed_is_kept_with_what_it_asked(tmp_path: Path) -> None:
         assert call.asked["messages"][1]["content"].startswith("question of a 0")
 
 
+@pytest.mark.parametrize(
+    ("service", "asked", "tool", "messages"),
+    [
+        ("tool:add", ["add", {"a": 1}], ("add", {"a": 1}), None),
+        ("tool:add", None, ("add", None), None),
+        ("mcp:desk", ["call", "find", {"q": "x"}], ("find", {"q": "x"}), None),
+        ("mcp:desk", ["list", "find", {}], None, None),
+        ("m", {"messages": ["hello"], "model": "m"}, None, (["hello"], {"model": "m"})),
+        ("m", {"input": ["hello"]}, None, (["hello"], {})),
+        ("m", {"input": "hello"}, None, None),
+    ],
+)
+def test_what_a_call_asked_is_told_apart_by_its_service(
+    service: str, asked: Any, tool: Any, messages: Any
+) -> None:
+    call = StoredCall(
+        **{**dict.fromkeys(("name", "who", "stage", "answer", "seconds", "at"), ""), "attempts": 1},
+        service=service,
+        kind="answer",
+        asked=asked,
+        usage=ONE,
+    )
+    assert (call.tool, call.messages) == (tool, messages)
+
+
 def test_no_secret_is_stored(tmp_path: Path) -> None:
     register("MY_KEY", "canary-0123456789")
     recorded(tmp_path / "run", Talker(), names=["canary-0123456789"])

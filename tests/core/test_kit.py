@@ -17,6 +17,7 @@ from orchestrion.testing import _watch
 from orchestrion.testing._kit import checks
 from orchestrion.testing._stage import config_for
 from tests.core.planted import CLEAN, PLANTED, Planted
+from tests.core.plugin_support import Site
 
 POLICY = next(kind for kind in KINDS if kind.name == "policy")
 
@@ -62,6 +63,22 @@ def test_a_planted_mistake_is_found_and_named(kind: str, cls: type, check: str, 
 @pytest.mark.parametrize(("kind", "cls"), CLEAN, ids=[f"{k}-{c.__name__}" for k, c in CLEAN])
 def test_its_clean_twin_passes(kind: str, cls: type) -> None:
     assert _run(kind, cls) == {}
+
+
+def test_a_plugin_that_imports_a_heavy_library_is_named(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(site.folder))
+    for name, heavy in (("weighty", "import numpy"), ("slight", "import json")):
+        source = (
+            f"@hookimpl\ndef orchestrion_agents():\n    yield Component('a', '{name}_a:A', 'x')\n"
+        )
+        site.plugin(name, source, **{f"{name}_a": f"{heavy}\nclass A: pass\n"})
+    light, *_ = checks("slight", site.plugins())
+    assert (light.name, light.run()) == ("is light", 1)
+    heavy_check, *_ = checks("weighty", site.plugins())
+    with pytest.raises(AssertionError, match="component modules imports numpy; import heavy"):
+        heavy_check.run()
 
 
 def test_there_are_as_many_planted_mistakes_as_it_takes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sqlite3
@@ -25,9 +26,11 @@ from orchestrion import (
     replace,
 )
 from orchestrion._engine.calls import Recorded
+from orchestrion._engine.recording import Facts
 from orchestrion._store import Retention, database
+from orchestrion._store.evaluations import keep_evaluation, read_evaluation
 from orchestrion._store.lock import RunLock
-from orchestrion.runs import RunReader, RunStore
+from orchestrion.runs import RunReader, RunStore, add_note, glance, run_identity
 from tests.core import store_support as support
 from tests.core.store_support import checkpoint, episode
 
@@ -168,6 +171,11 @@ def test_episodes_are_found_by_what_they_are(store: RunStore) -> None:
     assert ids(id="0/1/1") == ids(problem="problem of 0/1/1") == ["0/1/1"]
     assert ids(status="budget") == []
     assert len(ids()) == 7
+    assert store.iterations(first=1) == store.iterations()[1:]
+    worker = [(0, "worker"), (0, "worker")]
+    assert store.turn_orders(stage=0, iteration=1) == [worker, worker]
+    assert store.turn_orders(stage=0, iteration=1, limit=1) == [worker]
+    assert store.turn_orders(source="test") == [worker]
 
 
 def test_many_episodes_come_back_in_order(store: RunStore) -> None:
@@ -320,6 +328,56 @@ def test_a_call_of_unknown_price_does_not_hide_what_others_cost(store: RunStore)
     assert store.spend().usd == 0.25
 
 
+def test_the_journal_tells_what_calls_took_and_what_a_crash_cut_off_is_kept_as_lost(
+    store: RunStore,
+) -> None:
+    facts = Facts("m", "talker", "training", 0.5, attempts=3)
+    answered = call("1", {"text": "a", "billed": {"images": 2, "unit": "x"}})._replace(facts=facts)
+    failed = call("2", ["no", "permanent"], Usage(1))._replace(kind="failed")
+    store.journal.put_many([answered, failed, call("3")._replace(kind="cached")])
+    store.journal.put_many([call(key)._replace(kind="started") for key in ("4", "5")])
+    lasting = call("6", usage=Usage())._replace(kind="started")
+    store.journal.put_many([lasting, call("7")._replace(kind="arrival", usage=Usage(), ends="5")])
+    spent = store.spend()
+    assert (known(store, "3").usage, spent) == (call("3").usage, Usage(3, 20, 10, 0.5))
+    assert store.journal.get("4") is None
+    rows = store.journal.rows()
+    assert [row.kind for row in rows] == ["answer", "failed", "cached", "started", "started"]
+    assert rows[0] == (
+        "m",
+        "talker",
+        "training",
+        "answer",
+        0.5,
+        3,
+        0,
+        {"images": 2},
+        call("1").usage,
+    )
+    assert [row.usage for row in rows[1:3]] == [Usage(1), Usage()]
+    answers, cached, failures, started = store.journal.sums()
+    assert answers == (1, "answer", "", 1, 2, call("1").usage)
+    assert (cached.kind, cached.number, cached.usage) == ("cached", 1, Usage())
+    assert (failures.kind, failures.fault, failures.retried) == ("failed", "permanent", 0)
+    assert (started.kind, started.number) == ("started", 2)
+    store.close()
+    with RunStore.open(store.directory) as again:
+        assert again.spend() == spent
+        lost = again.journal.rows()[-1]
+        assert (lost.kind, lost.estimated, len(again.journal.rows())) == ("lost", 1, 4)
+        assert again.journal.forgotten() == 0
+
+
+def test_what_is_computed_again_keeps_the_usage_of_once_and_the_rest_beside_it(
+    store: RunStore,
+) -> None:
+    again = call("1")._replace(computed=True)
+    store.journal.put_many([again])
+    store.journal.put_many([again, again])
+    assert known(store, "1").usage == again.usage
+    assert (store.stated(), store.spend()) == (Usage(2, 20, 10, 0.5), Usage(3, 30, 15, 0.75))
+
+
 def test_a_cached_answer_is_used_again_and_costs_nothing(store: RunStore) -> None:
     store.cache.put(call("digest"))
     assert store.cache.get("digest") == call("digest")
@@ -415,6 +473,60 @@ def test_an_evaluation_is_replaced_by_one_of_the_same_name(store: RunStore) -> N
     assert [found.episode.id for found in store.episodes()] == ["2"]
 
 
+def test_a_glance_tells_how_a_run_stands(store: RunStore) -> None:
+    begun = run_identity(store.directory)
+    store.plan(0, 4)
+    for i in range(2):
+        commit(store, i, reward=i / 2)
+    store.journal.put_many([call("1")])
+    store.set_status("budget", "3 dollars are spent")
+    written = run_identity(store.directory)
+    seen = glance(store.directory)
+    assert (seen.status, seen.detail) == ("budget", "3 dollars are spent")
+    assert (seen.iterations, seen.planned, seen.episodes, seen.solved) == (2, 4, 4, 1.0)
+    assert (seen.rewards, seen.pace, seen.seconds) == ((0.0, 0.5), 1.5, 3.0)
+    assert seen.spend == call("1").usage
+    store.close()
+    assert len({begun, written, run_identity(store.directory)}) == 3
+    (store.directory / "run.db").write_bytes(b"x" * 5000)
+    broken = glance(store.directory)
+    assert (broken.status, "damaged" in broken.detail) == ("unreadable", True)
+
+
+def test_notes_are_events_and_a_line_that_was_cut_off_is_none(store: RunStore) -> None:
+    add_note(store.directory, "served", {"port": 1})
+    with (store.directory / "notes.jsonl").open("ab") as file:
+        file.write(b'\n[1.0, "cut')
+    add_note(store.directory, "again")
+    served, again = store.events()
+    assert (served.kind, served.data, again.kind, again.data) == (
+        "served",
+        {"port": 1},
+        "again",
+        None,
+    )
+    assert store.created - 1 < served.at <= again.at
+    with pytest.raises(StoreError, match=r"notes\.jsonl"):
+        add_note(store.directory / "none", "served")
+
+
+def test_evaluations_made_later_are_files_that_notice_a_change(store: RunStore) -> None:
+    document = {"report": {"outcomes": {"learned": {}}, "seeds": 1}}
+    first, second = (keep_evaluation(store.directory, document) for _ in range(2))
+    second.write_text(second.read_text().replace('"seeds": 1', '"seeds": 2'))
+    (first.parent / "notes.json").write_text("{}")
+    kept = store.kept_evaluations()
+    assert list(kept) == ["1.json", "2.json"]
+    assert kept["1.json"] == document
+    assert "is damaged: its content is not what was written" in kept["2.json"]["error"]
+    first.write_text(json.dumps(document))
+    assert read_evaluation(first) == document, "as `eval --json` prints it"
+    for text in ("{", "[]", '{"report": {"outcomes": {}, "seeds": 1}}'):
+        first.write_text(text)
+        with pytest.raises(StoreError, match="is not an evaluation"):
+            read_evaluation(first)
+
+
 # -------------------------------------------------------------------------------- databases
 
 
@@ -494,14 +606,15 @@ def test_a_database_that_another_program_keeps_locked_is_said_so(
 
 def test_what_killed_makers_of_runs_left_is_removed_after_a_while(tmp_path: Path) -> None:
     drafts = [tmp_path / f".{name}.1.new" for name in ("old", "fresh", "held")]
-    for draft in drafts:
+    same_process = tmp_path / f".run.{os.getpid()}.new"  # as in a container that begins anew
+    for draft in (*drafts, same_process):
         draft.mkdir()
     held = RunLock(drafts[2])
     for draft in (drafts[0], drafts[2]):
         os.utime(draft, (0, 0))
     RunStore.create(tmp_path / "run", "").close()
     held.release()
-    assert [draft.exists() for draft in drafts] == [False, True, True]
+    assert [draft.exists() for draft in (*drafts, same_process)] == [False, True, True, False]
 
 
 def test_what_killed_writers_left_is_removed(store: RunStore) -> None:
