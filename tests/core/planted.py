@@ -362,6 +362,25 @@ class Remembers(Agent):
         raise NotImplementedError
 
 
+@define
+class _Stubborn(_Remembering):
+    def save(self) -> Saved:
+        return Saved(data={"rates": [0.5], "said": self.said})
+
+    def load(self, saved: Saved) -> None:
+        self.said = saved.data["said"]
+
+
+@planted("loads what it saved", "load() leaves out Saved.data['rates'][0]")
+@frozen
+class Stubborn(Remembers):
+    """Learns a rate that nobody can give back to it."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
+        yield _Stubborn()
+
+
 @planted_agent("believes nobody", "because another agent says")
 async def gullible(view: View, key: Key, calls: Calls) -> Output:
     """Ends the episode when somebody says that the work is done."""

@@ -97,11 +97,11 @@ def test_nothing_is_said_of_a_run_that_was_not_trained(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by_agent", [True, False])
 def test_kinds_that_are_stopped_at_once_are_a_warning(tmp_path: Path, by_agent: bool) -> None:
-    """Whether an agent ends the episode or the policy; one of `riddles` in 20 was tried."""
+    """Whether an agent ends the episode or the policy; five of 20 `riddles` were tried."""
     riddles = judged("learned", [0.0] * 20, kind="riddles", turns=STOP)
     if not by_agent:
         riddles = [replace(one, trajectory=Trajectory()) for one in riddles]
-    riddles[0] = played("learned/0", -0.5, "riddles")
+    riddles[:5] = [played(f"learned/{i}", -0.5, "riddles") for i in range(5)]
     sums = [played(f"learned/{i}", 0.9) for i in range(20, 40)]
     finding = found(run(tmp_path / "run", learned=[*riddles, *sums]))["stopped_at_once"]
     assert (finding.about, finding.level) == (("riddles",), 2)

@@ -125,7 +125,20 @@ def test_a_cache_that_breaks_down_does_not_end_the_run(
     assert caplog.text.count("is not used any more") == 1
 
 
-def test_shared_is_the_platforms_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.platform", "linux")
-    assert cache_folder("shared", {"XDG_CACHE_HOME": "/c"}) == Path("/c/orchestrion")
+@pytest.mark.parametrize(
+    ("platform", "environment", "folder"),
+    [
+        ("linux", {"XDG_CACHE_HOME": "/c"}, "/c/orchestrion"),
+        ("linux", {}, "/home/ann/.cache/orchestrion"),
+        ("darwin", {"XDG_CACHE_HOME": "/c"}, "/home/ann/Library/Caches/orchestrion"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/orchestrion"),
+        ("win32", {}, "/home/ann/AppData/Local/orchestrion"),
+    ],
+)
+def test_shared_is_the_platforms_folder(
+    monkeypatch: pytest.MonkeyPatch, platform: str, environment: dict[str, str], folder: str
+) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert cache_folder("shared", environment) == Path(folder)
     assert cache_folder("here/answers") == Path("here/answers")

@@ -188,8 +188,7 @@ def test_files_sort_by_stage_and_iteration_also_beyond_six_digits(tmp_path: Path
 def test_pruning_keeps_what_it_is_told_and_files_of_others(tmp_path: Path) -> None:
     paths = [write_checkpoint(tmp_path, support.checkpoint(i))[0] for i in range(4)]
     (tmp_path / "mine.safetensors").touch()
-    removed = prune_checkpoints(tmp_path, [paths[1].name, paths[3].name])
-    assert removed == [paths[0], paths[2]]
+    prune_checkpoints(tmp_path, [paths[1].name, paths[3].name])
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {paths[1].name, paths[3].name, "mine.safetensors"}
 

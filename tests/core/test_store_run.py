@@ -29,7 +29,9 @@ from orchestrion._engine.calls import Recorded
 from orchestrion._engine.recording import Facts
 from orchestrion._store import Retention, database
 from orchestrion._store.evaluations import keep_evaluation, read_evaluation
+from orchestrion._store.journal import CallRow
 from orchestrion._store.lock import RunLock
+from orchestrion._store.spending import spent_by
 from orchestrion.runs import RunReader, RunStore, add_note, glance, run_identity
 from tests.core import store_support as support
 from tests.core.store_support import checkpoint, episode
@@ -368,6 +370,25 @@ def test_the_journal_tells_what_calls_took_and_what_a_crash_cut_off_is_kept_as_l
         assert again.journal.forgotten() == 0
 
 
+def test_spending_is_summed_with_how_sure_it_is() -> None:
+    one = Usage(1, 10, 5, 0.25)
+
+    def row(kind: str = "answer", seconds: float | None = None, usage: Usage = one) -> CallRow:
+        billed = {"images": 2.0} if kind == "answer" else {}
+        return CallRow("m", "talker", "training", kind, seconds, 3, 0, billed, usage)
+
+    unpriced = row(usage=Usage(1, usd=math.nan, cost=1.5))._replace(estimated=1)
+    rows = [row(seconds=s) for s in (3.0, 1.0, 2.0)]
+    rows += [row("cached", usage=Usage()), row("failed"), row("timeout"), row("timeout"), unpriced]
+    ((_, spent),) = spent_by(rows, lambda row: row.who).items()
+    assert (spent.answered, spent.cached, spent.failed) == (4, 1, 1)
+    assert (spent.retried, spent.unpriced, spent.billed) == (10, 1, {"images": 8})
+    assert spent.usage == Usage(7, 60, 30, 1.5, 1.5)
+    assert spent.booked == {"timeout": (2, one + one)}
+    assert spent.estimated == Usage(3, 20, 10, 0.5, 1.5)
+    assert spent.latencies() == {0.5: 2.0, 0.9: 3.0, 0.99: 3.0}
+
+
 def test_what_is_computed_again_keeps_the_usage_of_once_and_the_rest_beside_it(
     store: RunStore,
 ) -> None:
@@ -491,6 +512,7 @@ def test_a_glance_tells_how_a_run_stands(store: RunStore) -> None:
     (store.directory / "run.db").write_bytes(b"x" * 5000)
     broken = glance(store.directory)
     assert (broken.status, "damaged" in broken.detail) == ("unreadable", True)
+    assert (broken.iterations, broken.episodes, broken.spend) == (0, 0, Usage())
 
 
 def test_notes_are_events_and_a_line_that_was_cut_off_is_none(store: RunStore) -> None:
