@@ -13,12 +13,13 @@ import pytest
 from orchestrion import Kind
 from orchestrion._components import KINDS
 from orchestrion._plugins import Plugins
-from orchestrion.testing import _watch
+from orchestrion.testing import _watch, parametrize_with_checks
 from orchestrion.testing._kit import checks
 from orchestrion.testing._stage import config_for
 from tests.core.planted import CLEAN, PLANTED, Planted
 from tests.core.plugin_support import Site
 
+AGENT = "@hookimpl\ndef orchestrion_agents():\n    yield Component('a', '{}_a:A', 'an agent')\n"
 POLICY = next(kind for kind in KINDS if kind.name == "policy")
 
 
@@ -70,15 +71,26 @@ def test_a_plugin_that_imports_a_heavy_library_is_named(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(site.folder))
     for name, heavy in (("weighty", "import numpy"), ("slight", "import json")):
-        source = (
-            f"@hookimpl\ndef orchestrion_agents():\n    yield Component('a', '{name}_a:A', 'x')\n"
-        )
-        site.plugin(name, source, **{f"{name}_a": f"{heavy}\nclass A: pass\n"})
+        site.plugin(name, AGENT.format(name), **{f"{name}_a": f"{heavy}\nclass A: pass\n"})
     light, *_ = checks("slight", site.plugins())
     assert (light.name, light.run()) == ("is light", 1)
     heavy_check, *_ = checks("weighty", site.plugins())
     with pytest.raises(AssertionError, match="component modules imports numpy; import heavy"):
         heavy_check.run()
+
+
+def test_each_check_of_a_plugin_is_a_case_of_pytest_and_some_may_be_known_to_fail(
+    site: Site,
+) -> None:
+    site.plugin("slight", AGENT.format("slight"), slight_a="class A: pass")
+    reasons = {"is light": "it is not", "agent a: opens twice without shared state": "nor that"}
+    cases = parametrize_with_checks("slight", reasons).args[1]  # type: ignore[attr-defined]
+    marked = {case.id: case.marks[0].kwargs["reason"] for case in cases if case.marks}
+    assert marked == {"plugin: is light": "it is not", [*reasons][1]: "nor that"}
+    assert {case.id.partition(": ")[0] for case in cases} == {"plugin", "agent a"}
+    site.plugin("hollow", "")
+    with pytest.raises(AssertionError, match="plugin 'hollow' supplies nothing to check"):
+        parametrize_with_checks("hollow")
 
 
 def test_there_are_as_many_planted_mistakes_as_it_takes() -> None:

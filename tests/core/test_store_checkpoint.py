@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,22 @@ def test_no_other_bytes_are_accepted(noise: bytes, tail: bytes) -> None:
 def test_a_file_that_somebody_built_is_refused_without_a_crash(metadata: dict[str, str]) -> None:
     with pytest.raises(CheckpointError, match="malformed"):
         decode_checkpoint(b"".join(pack({}, metadata)))
+
+
+@pytest.mark.parametrize(
+    ("length", "header", "reason"),
+    [
+        (1 << 40, b"", "its header is longer than the file"),
+        (len(BYTES) - 7, b"", "its header is longer than the file"),
+        (94, b',"a":1', "its header is malformed"),
+        (94, b'},"a":', "its header is malformed"),
+    ],
+)
+def test_a_header_that_somebody_built_is_refused(length: int, header: bytes, reason: str) -> None:
+    data = length.to_bytes(8, "little") + BYTES[8:35] + b"0" * 64 + b'"' + header + BYTES[106:]
+    digest = sha256(data).hexdigest().encode()
+    with pytest.raises(CheckpointError, match=reason):
+        unpack(data[:35] + digest + data[99:])
 
 
 def test_a_checkpoint_of_another_format_is_refused_not_guessed_at() -> None:

@@ -221,6 +221,9 @@ def test_only_the_newest_checkpoints_are_kept(store: RunStore) -> None:
     names = [f"00-00000{i}.safetensors" for i in (2, 3, 4)]
     assert sorted(path.name for path in store.checkpoints.iterdir()) == names
     assert [i.checkpoint for i in store.iterations()] == [None, None, *names]
+    assert store.usable(after=4).checkpoint == checkpoint(3, b"w")
+    with pytest.raises(UsageError, match="after 2 iterations; it has those after 3, 4, 5 "):
+        store.usable(after=2)
 
 
 # --------------------------------------------------------------------------------- going on
@@ -492,6 +495,18 @@ def test_an_evaluation_is_replaced_by_one_of_the_same_name(store: RunStore) -> N
     store.save_evaluation("b", 2, [episode("2")])
     assert store.load_evaluations() == {"a": {"x": math.inf}, "b": 2}
     assert [found.episode.id for found in store.episodes()] == ["2"]
+    with pytest.raises(UsageError, match="cannot be called 'train'"):
+        store.save_evaluation("train", 3)
+
+
+def test_results_that_are_booked_are_known_to_the_rest_of_a_run_and_no_event(
+    store: RunStore,
+) -> None:
+    assert store.booked.add("sum")
+    commit(store, 0)
+    store.close()
+    with RunStore.open(store.directory) as again:
+        assert (again.booked.add("sum"), again.events()) == (False, [])
 
 
 def test_a_glance_tells_how_a_run_stands(store: RunStore) -> None:
@@ -606,6 +621,11 @@ def test_a_database_of_another_schema_is_refused_not_guessed_at(store: RunStore)
             StoreError, match=r"written by a later version of orchestrion \(its schema is 99"
         ):
             opened(store.directory)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA application_id = 7")
+    connection.close()
+    with pytest.raises(StoreError, match="not the database of a run"):
+        RunReader(store.directory)
     path.write_bytes(b"x" * 5000)
     with pytest.raises(StoreError, match="damaged, or not a run's database"):
         RunReader(store.directory)
