@@ -185,13 +185,8 @@ def test_a_call_that_failed_is_kept_with_what_it_asked(tmp_path: Path) -> None:
 def test_what_a_call_asked_is_told_apart_by_its_service(
     service: str, asked: Any, tool: Any, messages: Any
 ) -> None:
-    call = StoredCall(
-        **{**dict.fromkeys(("name", "who", "stage", "answer", "seconds", "at"), ""), "attempts": 1},
-        service=service,
-        kind="answer",
-        asked=asked,
-        usage=ONE,
-    )
+    others: Any = dict.fromkeys(("name", "who", "stage", "kind", "answer", "seconds", "at"))
+    call = StoredCall(service=service, asked=asked, usage=ONE, attempts=1, **others)
     assert (call.tool, call.messages) == (tool, messages)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
+from functools import reduce
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from orchestrion import Kind
+from orchestrion import Key, Kind, Trajectory, Turn
 from orchestrion._components import KINDS
 from orchestrion._plugins import Plugins
-from orchestrion.testing import _watch, parametrize_with_checks
+from orchestrion.testing import ScriptedAgent, _task_contracts, _watch, parametrize_with_checks
 from orchestrion.testing._kit import checks
 from orchestrion.testing._stage import config_for
 from tests.core.planted import CLEAN, PLANTED, Planted
@@ -91,6 +95,48 @@ def test_each_check_of_a_plugin_is_a_case_of_pytest_and_some_may_be_known_to_fai
     site.plugin("hollow", "")
     with pytest.raises(AssertionError, match="plugin 'hollow' supplies nothing to check"):
         parametrize_with_checks("hollow")
+
+
+@pytest.mark.parametrize(
+    ("secrets", "enough"),
+    [
+        ("1 2 3", True),
+        ("1 2 1 2 1 2", False),
+        ("1 2 1 2 1 2 1 2", True),
+        ("abcd efgh", True),
+        ("abcd efgh abcd", False),
+        ("abc efgh", False),
+    ],
+)
+def test_hidden_values_are_looked_for_where_others_are_not_equal_by_chance(
+    secrets: str, enough: bool
+) -> None:
+    assert _task_contracts._differ_enough(secrets.split()) is enough
+
+
+NESTED = reduce(lambda inner, _: [inner], range(30), "a")
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "same"),
+    [
+        (math.nan, math.nan, True),
+        ([1, {"a": 1, "b": 2}], (1, {"b": 2, "a": 1}), True),
+        ({"x", "y"}, {"y", "x"}, True),
+        ({"x"}, {"y"}, False),
+        (Key(1), Key(1), True),
+        (Key(1), Key(2), False),
+        (np.ones(2), np.ones(2), True),
+        (np.ones(2), np.zeros(2), False),
+        (np.zeros(2, np.int64), np.zeros(2), False),
+        (Trajectory([Turn(0, "a")]), Trajectory([Turn(0, "a")]), True),
+        (Trajectory([Turn(0, "a")]), Trajectory([Turn(0, "b")]), False),
+        (ScriptedAgent(pure=True), ScriptedAgent(), False),
+        (NESTED, [NESTED], True),  # so far down nobody looks
+    ],
+)
+def test_a_snapshot_tells_whether_anything_changed(value: Any, other: Any, same: bool) -> None:
+    assert (_watch.snapshot(value) == _watch.snapshot(other)) is same
 
 
 def test_there_are_as_many_planted_mistakes_as_it_takes() -> None:

@@ -29,7 +29,7 @@ from orchestrion._engine.calls import Recorded
 from orchestrion._engine.recording import Facts
 from orchestrion._store import Retention, database
 from orchestrion._store.evaluations import keep_evaluation, read_evaluation
-from orchestrion._store.journal import CallRow
+from orchestrion._store.journal import CallRow, CallSum
 from orchestrion._store.lock import RunLock
 from orchestrion._store.spending import spent_by
 from orchestrion.runs import RunReader, RunStore, add_note, glance, run_identity
@@ -348,20 +348,12 @@ def test_the_journal_tells_what_calls_took_and_what_a_crash_cut_off_is_kept_as_l
     assert store.journal.get("4") is None
     rows = store.journal.rows()
     assert [row.kind for row in rows] == ["answer", "failed", "cached", "started", "started"]
-    assert rows[0] == (
-        "m",
-        "talker",
-        "training",
-        "answer",
-        0.5,
-        3,
-        0,
-        {"images": 2},
-        call("1").usage,
+    assert rows[0] == CallRow(
+        *("m", "talker", "training", "answer"), 0.5, 3, 0, {"images": 2}, call("1").usage
     )
     assert [row.usage for row in rows[1:3]] == [Usage(1), Usage()]
     answers, cached, failures, started = store.journal.sums()
-    assert answers == (1, "answer", "", 1, 2, call("1").usage)
+    assert answers == CallSum(1, "answer", "", 1, 2, call("1").usage)
     assert (cached.kind, cached.number, cached.usage) == ("cached", 1, Usage())
     assert (failures.kind, failures.fault, failures.retried) == ("failed", "permanent", 0)
     assert (started.kind, started.number) == ("started", 2)
