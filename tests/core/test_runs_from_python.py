@@ -34,6 +34,7 @@ from orchestrion import (
 from orchestrion._notebook import notebook_progress
 from orchestrion._progress import Progress
 from orchestrion._report import compare
+from orchestrion._store import tables
 from orchestrion._store.exports import export_run
 from orchestrion.config import from_data, to_yaml
 from orchestrion.runs import RunReader, RunStore
@@ -251,6 +252,30 @@ def test_arguments_that_mean_nothing_are_refused(tmp_path: Path) -> None:
         o.train(DATA, tmp_path / "file/run")
     assert "can be resumed" not in str(caught.value)
     assert sorted(tmp_path.iterdir()) == sorted([*files, tmp_path / "file"])
+
+
+def test_row_groups_of_parquet_files_hold_so_many_rows_or_characters() -> None:
+    many = tables._groups((i, "x") for i in range(12_000))
+    assert [len(group) for group in many] == [5_000, 5_000, 2_000]
+    long = tables._groups((i, "x" * 6_000_000) for i in range(6))
+    assert [len(group) for group in long] == [3, 3]
+
+
+def test_a_data_frame_is_made_by_the_library_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def frame(rows: object, **how: object) -> object:
+        return rows, how
+
+    frames = SimpleNamespace(from_records=frame)
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=frames))
+    monkeypatch.setitem(sys.modules, "polars", SimpleNamespace(DataFrame=frame))
+    run = stored(tmp_path / "run")
+    columns = {"stage": int, "iteration": int, "seconds": float, "reward": float}
+    columns |= {"loss": float, "extra": float}
+    rows = [(0, 0, 0.0, 0.625, 1.0, None), (0, 1, 0.0, None, None, 2.0)]
+    assert run.metrics("pandas") == (rows, {"columns": list(columns)})
+    assert run.metrics("polars") == (rows, {"schema": columns, "orient": "row"})
 
 
 def test_a_library_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

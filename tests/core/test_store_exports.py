@@ -196,5 +196,7 @@ def test_a_run_with_nothing_in_it_is_exported(tmp_path: Path) -> None:
 
 def test_a_reader_may_export_elsewhere(exported: Path, tmp_path: Path) -> None:
     with RunReader(exported.parent) as reader:
-        paths = export_run(reader, tmp_path / "new" / "folder")
+        paths = export_run(reader, tmp_path / "new" / "folder", conversations=True)
+    (call,) = map(json.loads, paths[-1].read_text().splitlines())
+    assert (paths[-1].name, call["name"], call["answer"]) == ("calls.jsonl", "k", "answer")
     assert {path.parent for path in paths} == {tmp_path / "new" / "folder"}

@@ -14,7 +14,7 @@ from attrs import asdict, evolve
 from orchestrion import StoreError, UsageError
 from orchestrion._store import lock, next_directory, run_directories
 from orchestrion._store.lock import Holder, RunLock, lock_holder
-from orchestrion._store.names import is_run
+from orchestrion._store.names import is_run, run_folder
 from orchestrion.runs import RunStore, find_run, run_folders
 from tests.core.store_support import ended, forked
 
@@ -182,6 +182,16 @@ def test_an_unknown_run_is_an_error_that_names_the_nearest(runs: Path) -> None:
         find_run("repair-3", runs)
     with pytest.raises(UsageError, match=r"no run 'zzz' .*5 runs are in"):
         find_run("zzz", runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("a\0b", "cannot be used"), ("by-hand/run.db/x", "run.db is not a folder")],
+)
+def test_what_cannot_be_a_folder_of_runs_is_refused(runs: Path, name: str, reason: str) -> None:
+    assert run_folder(str(runs / "new/folder")) == runs / "new/folder"
+    with pytest.raises(UsageError, match=f"run.directory: .*{reason}"):
+        run_folder(str(runs / name))
 
 
 @pytest.mark.parametrize(

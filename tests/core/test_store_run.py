@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -74,6 +75,18 @@ def test_a_folder_with_files_is_never_taken_over(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     RunStore.create(tmp_path / "empty", "").close()
     assert RunReader(tmp_path / "empty").config_text == ""
+
+
+def test_a_run_that_cannot_be_created_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(StoreError, match=r"run: the disk is full; make room$"):
+        RunStore.create(tmp_path / "run", "")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_go_up_and_are_never_used_twice(tmp_path: Path) -> None:
@@ -554,6 +567,9 @@ def test_evaluations_made_later_are_files_that_notice_a_change(store: RunStore) 
         first.write_text(text)
         with pytest.raises(StoreError, match="is not an evaluation"):
             read_evaluation(first)
+    first.unlink()
+    with pytest.raises(StoreError, match=r"1\.json: cannot be read"):
+        read_evaluation(first)
 
 
 # -------------------------------------------------------------------------------- databases
