@@ -6,7 +6,6 @@ import asyncio
 import math
 import random
 import time
-from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -114,7 +113,9 @@ def test_hidden_values_are_looked_for_where_others_are_not_equal_by_chance(
     assert _task_contracts._differ_enough(secrets.split()) is enough
 
 
-NESTED = reduce(lambda inner, _: [inner], range(30), "a")
+NESTED: Any = "a"
+for _ in range(30):
+    NESTED = [NESTED]
 
 
 @pytest.mark.parametrize(
