@@ -163,8 +163,8 @@ def test_a_notebook_shows_how_far_training_is_in_one_line(
         bar.iteration(iteration, {"reward": 0.5, "success": 0.25, "loss": 1.0}, 1.0)
     bar.evaluating("learned", False)
     bar.ended("completed")
-    told = [shown(line).removesuffix(f" {tmp_path}/<run>").strip() for line in lines]
-    assert told == [
+    texts = [shown(line).removesuffix(f" {tmp_path}/<run>").strip() for line in lines]
+    assert texts == [
         "begins",
         "trainer 2/6",
         "trainer 3/6 reward 0.500, success 0.250, 6 s left",
@@ -172,7 +172,6 @@ def test_a_notebook_shows_how_far_training_is_in_one_line(
         "trainer 6/6 evaluating learned",
         "trainer 6/6 completed",
     ]
-    assert [line.partition(">")[0] for line in (lines[0], lines[2])] == ["<div", "<div"]
     assert "<progress value='3' max='6'>" in lines[2]
     del shell.kernel
     assert type(notebook_progress(tmp_path)) is Progress

@@ -379,9 +379,9 @@ def test_the_journal_tells_what_calls_took_and_what_a_crash_cut_off_is_kept_as_l
 
 
 def test_spending_is_summed_with_how_sure_it_is() -> None:
-    one = Usage(1, 10, 5, 0.25)
+    paid = Usage(1, 10, 5, 0.25)
 
-    def row(kind: str = "answer", seconds: float | None = None, usage: Usage = one) -> CallRow:
+    def row(kind: str = "answer", seconds: float | None = None, usage: Usage = paid) -> CallRow:
         billed = {"images": 2.0} if kind == "answer" else {}
         return CallRow("m", "talker", "training", kind, seconds, 3, 0, billed, usage)
 
@@ -392,7 +392,7 @@ def test_spending_is_summed_with_how_sure_it_is() -> None:
     assert (spent.answered, spent.cached, spent.failed) == (4, 1, 1)
     assert (spent.retried, spent.unpriced, spent.billed) == (10, 1, {"images": 8})
     assert spent.usage == Usage(7, 60, 30, 1.5, 1.5)
-    assert spent.booked == {"timeout": (2, one + one)}
+    assert spent.booked == {"timeout": (2, paid + paid)}
     assert spent.estimated == Usage(3, 20, 10, 0.5, 1.5)
     assert spent.latencies() == {0.5: 2.0, 0.9: 3.0, 0.99: 3.0}
 
