@@ -140,6 +140,17 @@ def test_a_snapshot_tells_whether_anything_changed(value: Any, other: Any, same:
     assert (_watch.snapshot(value) == _watch.snapshot(other)) is same
 
 
+@pytest.mark.parametrize(
+    ("computing", "spin", "is_long"),
+    [(0.2, 0.004, True), (0.09, 0.001, False), (0.5, 0.04, False), (2.0, 0.04, True)],
+)
+def test_a_step_computes_for_long_by_what_the_machine_does_just_now(
+    monkeypatch: pytest.MonkeyPatch, computing: float, spin: float, is_long: bool
+) -> None:
+    monkeypatch.setattr(_watch, "_spin", lambda: spin)
+    assert _watch._is_long(computing) is is_long
+
+
 def test_there_are_as_many_planted_mistakes_as_it_takes() -> None:
     assert len(PLANTED) >= 50
 
