@@ -17,8 +17,9 @@ from orchestrion import Key, Kind, Trajectory, Turn
 from orchestrion._components import KINDS
 from orchestrion._plugins import Plugins
 from orchestrion.testing import ScriptedAgent, _task_contracts, _watch, parametrize_with_checks
-from orchestrion.testing._kit import checks
+from orchestrion.testing._kit import Check, checks
 from orchestrion.testing._stage import config_for
+from tests.core import planted
 from tests.core.planted import CLEAN, PLANTED, Planted
 from tests.core.plugin_support import Site
 
@@ -43,13 +44,18 @@ def test_a_component_of_cores_kinds_takes_the_place_of_the_kits() -> None:
 # ---------------------------------------------------------------------------- planted mistakes
 
 
-def _run(kind: str, cls: type, only: str = "") -> dict[str, str]:
-    """The checks of this class that fail, with what they say."""
+def _checks(kind: str, cls: type) -> list[Check]:
     plugins = Plugins(path=[], env={})
     plugins.register(Planted(kind, cls), "planted")
+    label = f"{kind} {cls.__name__.lower()}"
+    return [check for check in checks("planted", plugins) if check.component == label]
+
+
+def _run(kind: str, cls: type, only: str = "") -> dict[str, str]:
+    """The checks of this class that fail, with what they say."""
     failed = {}
-    for check in checks("planted", plugins):
-        if check.component == f"{kind} {cls.__name__.lower()}" and only in ("", check.name):
+    for check in _checks(kind, cls):
+        if only in ("", check.name):
             try:
                 check.run()
             except Exception as error:  # `check` reports any
@@ -67,6 +73,20 @@ def test_a_planted_mistake_is_found_and_named(kind: str, cls: type, check: str, 
 @pytest.mark.parametrize(("kind", "cls"), CLEAN, ids=[f"{k}-{c.__name__}" for k, c in CLEAN])
 def test_its_clean_twin_passes(kind: str, cls: type) -> None:
     assert _run(kind, cls) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls", "counts"),
+    [
+        ("agent", planted.Counting, [4, 4, 2, 20, 0, 36, 0]),
+        ("task", planted.Sums, [27, 9, 4, 17, 27]),
+        ("reward", planted.Outcome, [36, 9, 0]),
+        ("policy", planted.Bandit, [456, 72, 24, 2, 1, 48]),
+        ("trainer", planted.Practice, [2, 12, 0, 1]),
+    ],
+)
+def test_a_check_says_how_many_examples_it_tried(kind: str, cls: type, counts: list[int]) -> None:
+    assert [check.run() for check in _checks(kind, cls)] == [1, 0, 1, 1, 1, *counts]
 
 
 def test_a_plugin_that_imports_a_heavy_library_is_named(
