@@ -100,6 +100,9 @@ def test_a_plugin_that_imports_a_heavy_library_is_named(
     heavy_check, *_ = checks("weighty", site.plugins())
     with pytest.raises(AssertionError, match="component modules imports numpy; import heavy"):
         heavy_check.run()
+    (site.folder / "weighty_a.py").write_text("import no_such_module")
+    with pytest.raises(AssertionError, match=r"(?s)in a fresh process: .*No module named .*\n"):
+        heavy_check.run()
 
 
 def test_each_check_of_a_plugin_is_a_case_of_pytest_and_some_may_be_known_to_fail(
