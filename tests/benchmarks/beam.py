@@ -59,7 +59,7 @@ from orchestrion import (
     View,
     replace,
 )
-from tests.benchmarks.support import mean_and_half
+from tests.benchmarks.support import interval
 from tests.plugins.beam.support import opened, session_for
 
 TURNS, CALL = 15, 0.05
@@ -256,7 +256,7 @@ LEARNING = ("weak solver", "same mistakes", "one skill")
 
 
 async def compared(
-    variant: str, value: ValueEstimator, select: Any, seed: int, problems: int, **settings: Any
+    variant: str, value: ValueEstimator, seed: int, problems: int, **settings: Any
 ) -> dict[str, Any]:
     """One seed's report."""
     solver, task = VARIANTS[variant]
@@ -266,7 +266,7 @@ async def compared(
             turns=task.steps,
             order="rotation",
             value=value,
-            select=select,
+            select="reward",
             held_out=problems,
             **{
                 "beam_width": 3,
@@ -327,7 +327,6 @@ def _widths(
                 compared(
                     variant,
                     Erring(noise=noise),
-                    "reward",
                     seed,
                     problems,
                     beam_width=wide,
@@ -352,23 +351,16 @@ def _row(cells: Sequence[str]) -> str:
     return "  ".join(cell.ljust(11) for cell in cells).rstrip()
 
 
-def interval(values: Sequence[float]) -> str:
-    """Return mean over seeds with Student's interval."""
-    center, half = mean_and_half(values)
-    return f"{center:+.3f} [{center - half:+.3f}, {center + half:+.3f}]"
-
-
 def learning(seeds: int, problems: int) -> None:
     """Every variant, with a value that knows and with one that does not."""
     for variant in LEARNING:
         for value in (TaskValue(), Noise()):
-            for select in ("reward", "value"):
-                reports = [
-                    asyncio.run(compared(variant, value, select, seed, problems))
-                    for seed in range(1, seeds + 1)
-                ]
-                title = f"{variant}, value {value.label}, picked by {select}"
-                _print(title, reports, ("single", "greedy", "best-of-n"))
+            reports = [
+                asyncio.run(compared(variant, value, seed, problems))
+                for seed in range(1, seeds + 1)
+            ]
+            title = f"{variant}, value {value.label}"
+            _print(title, reports, ("single", "greedy", "best-of-n"))
 
 
 def _print(title: str, reports: Sequence[dict[str, Any]], names: Sequence[str]) -> None:

@@ -1,12 +1,10 @@
 """What running a graph costs, beside floors measured in the same run.
 
     python dev.py python -m tests.benchmarks.dag            # all
-    python dev.py python -m tests.benchmarks.dag nodes      # one of: nodes fan path make
+    python dev.py python -m tests.benchmarks.dag nodes      # one of: nodes make
 
 `nodes`  CPU for each node of graphs of 1,000 no-op agents, everything included: engine, policy,
          turn; floor: an awaited task. The target is 40 us.
-`fan`    64 agents of 50 ms at once, between a first and a last no-op; floor: 50 ms, target 1.2 x.
-`path`   four chains of four stages, one slow stage each; floor: the critical path.
 `make`   from nodes and edges to a policy that runs, for searches that make thousands.
 """
 
@@ -29,7 +27,6 @@ from tests.benchmarks.support import (
     Waiting,
     cpu_microseconds,
     noop,
-    print_wall,
 )
 
 
@@ -96,26 +93,6 @@ async def episode(graph: Graph, agent: Agent) -> float:
     return spent
 
 
-def wall(graph: Graph, agents: dict[str, Agent], ideal: float, name: str) -> None:
-    engine = engine_for(agents, policy_of(graph, [Member(name) for name in agents]))
-    print_wall(engine, name, ideal)
-
-
-def fan() -> None:
-    many = [f"w{i}" for i in range(64)]
-    agents: dict[str, Agent] = {"first": Noop(), "last": Noop()}
-    agents |= {name: Waiting(0.05) for name in many}
-    wall(Graph(edges=[f"first -> {', '.join(many)} -> last"]), agents, 0.05, "fan")
-
-
-def path() -> None:
-    agents: dict[str, Agent] = {
-        f"c{c}s{s}": Waiting(0.2 if c == s else 0.02) for c in range(4) for s in range(4)
-    }
-    lines = [" -> ".join(f"c{c}s{s}" for s in range(4)) for c in range(4)]
-    wall(Graph(edges=lines), agents, 0.26, "path")
-
-
 def make() -> None:
     roster = [Member("a"), Member("b"), Member("c")]
     small = Graph(
@@ -131,6 +108,6 @@ def make() -> None:
 
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["nodes", "fan", "path", "make"]
+    wanted = sys.argv[1:] or ["nodes", "make"]
     for name in wanted:
-        {"nodes": nodes, "fan": fan, "path": path, "make": make}[name]()
+        {"nodes": nodes, "make": make}[name]()

@@ -18,8 +18,8 @@ the policy that knows the tables and looks one call ahead.
 Every learner has the same settings on every problem: `policy: {use: values}` with `trainer: {use:
 ..., episodes: N}`; `neural` with `reinforce` as the problem's example has them, in batches of a
 twentieth of the episodes, but at least 16 and at most the example's. Some stop at fewer episodes
-(`MOST`), so that all takes about 50 minutes on 2 cores. What is not installed is named and left
-out. `ucb1` is a bandit in every state, see `ucb_table.py`.
+(`MOST`), so that all takes about 50 minutes on 2 cores. `ucb1` is a bandit in every state, see
+`ucb_table.py`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ from orchestrion_orchestration_bench.process import evaluate, look_ahead, optimu
 from orchestrion_orchestration_bench.regret import judged
 from orchestrion_orchestration_bench.solved import Team, solve
 
-from orchestrion import OrchestrionError, PluginError
+from orchestrion import OrchestrionError
 from orchestrion._config.nodes import Problems
 from orchestrion._config.sources import read_tree
-from orchestrion._plugins import Plugins
 from orchestrion.config import Config, from_data
 from orchestrion.runs import RunReader, open_run
 from tests.benchmarks.support import EXAMPLES, ROOT, mean_and_half, train
@@ -204,20 +203,6 @@ def measure(cell: Cell) -> dict[str, Any]:
     return {**place, "seed": cell.seed, "taken": taken, "cpu": round(cpu, 2), **figures}
 
 
-def installed(names: Sequence[str]) -> list[str]:
-    """Return those learners that are there; says which are not."""
-    plugins, there = Plugins(), []
-    for name in names:
-        try:
-            if name != "ucb1":
-                plugins.find("trainer", name)
-        except PluginError:
-            print(f"{name}: no such trainer is installed; left out", file=sys.stderr)
-        else:
-            there.append(name)
-    return there
-
-
 def read(path: Path) -> dict[Cell, dict[str, Any]]:
     """Return what was measured so far, by cell; a line that was cut off is dropped."""
     done = {}
@@ -341,7 +326,7 @@ def main() -> None:
         cells = [
             Cell(problem, name, episodes, seed)
             for problem in given.problems
-            for name in installed(given.learners)
+            for name in given.learners
             for episodes in given.episodes
             for seed in given.seeds
             if episodes <= min(posed_as(problem).most, MOST.get(name, SIZES[-1]))

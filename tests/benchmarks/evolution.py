@@ -135,15 +135,15 @@ def quality_of_search(search: Search, front: Sequence[FrontPoint]) -> tuple[floa
     return share, sum((round(v.quality, 9), round(v.cost, 6)) in points for v in true)
 
 
-def fronts(task: Committee, front: Sequence[FrontPoint], seeds: int, names: Sequence[str]) -> None:
+def fronts(task: Committee, front: Sequence[FrontPoint], seeds: int) -> None:
     """Print the results of each strategy over all seeds."""
     exact = Exact(task)
     print(f"{'strategy':<16}{'500':>8}{'2,000':>9}  points of {len(front)}: mean, by seed")
-    for name in names:
+    for name, make in STRATEGIES.items():
         start = time.process_time()
         early, late, points = [], [], []
         for seed in range(1, seeds + 1):
-            search = STRATEGIES[name](exact.space)
+            search = make(exact.space)
             run(search, exact, Key(seed), 500)
             early.append(quality_of_search(search, front)[0])
             run(search, exact, Key(seed).child("on"), EVALUATIONS - 500)
@@ -220,15 +220,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--tables", type=int, default=0, help="other tables, 40 CPU seconds each")
     parser.add_argument("--races", type=int, default=60)
-    parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES))
     arguments = parser.parse_args()
     if arguments.seeds:
         print("committee of 5, default tables")
-        fronts(Committee(slots=5), stored_front(), arguments.seeds, arguments.strategies)
+        fronts(Committee(slots=5), stored_front(), arguments.seeds)
     for n in range(arguments.tables):
         task = other_tables(n)
         print(f"\ncommittee of 5, other tables {n}")
-        fronts(task, pareto_front(task), arguments.seeds, arguments.strategies)
+        fronts(task, pareto_front(task), arguments.seeds)
     if arguments.races > 1:
         print(f"\none of {POOL} by {ANSWERS} answers, {arguments.races} races")
         races(arguments.races)

@@ -43,6 +43,7 @@ from orchestrion_serve.in_use import InUse, UseSettings
 
 from orchestrion import Key
 from orchestrion.runs import open_run
+from tests.benchmarks.support import processor_of
 from tests.plugins.serve.users import COST_WEIGHT, MODELS, Client, Desk, asked, use
 from tests.workspace import ROOT
 
@@ -203,12 +204,12 @@ def cost(requests: int) -> None:
         with server("desk.yaml", *words) as (address, pid):
             client = Client(address)
             client.ask("q0")
-            before = _cpu(pid)
+            before = processor_of(pid)
             for name, question, _ in asked(desk, requests, key):
                 identity, answer = client.ask(question, name=name)
                 if words:
                     client.tell(identity, desk.score(question, answer))
-            used = _cpu(pid) - before
+            used = processor_of(pid) - before
             client.close()
         what = "with its log and feedback on each" if words else "without a log"
         print(
@@ -218,12 +219,6 @@ def cost(requests: int) -> None:
 
 def per(begun: float, requests: int) -> str:
     return f"{1000 * (time.process_time() - begun) / requests:.2f} ms of CPU"
-
-
-def _cpu(pid: int) -> float:
-    """The CPU seconds of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

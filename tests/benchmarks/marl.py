@@ -131,9 +131,9 @@ def show(runs: Sequence[dict[str, Any]]) -> None:
         gain = estimate(pairs, Key(0).child(other))
         print(f"{last} - {other:12} {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
     print(
-        "\nin training, over seeds: calls an episode, mean of the first and last 10 iterations and"
+        "\nin training, over seeds: calls an episode, mean of the first and last 10 iterations and "
+        "the least"
     )
-    print("the least; share of dead (group, agent) cells; mean advantage; largest gradient norm")
     for kind in kinds:
         histories = [by[kind, seed]["history"] for seed in seeds]
         if histories[0]:
@@ -143,26 +143,15 @@ def show(runs: Sequence[dict[str, Any]]) -> None:
 
 
 def show_training(histories: Sequence[Sequence[dict[str, float]]]) -> None:
-    """What the metrics of all iterations say about every agent and model."""
+    """How often every agent is called, by the metrics of all iterations."""
     every = [metrics for history in histories for metrics in history]
     names = sorted({name for metrics in every for name in metrics})
     for agent in [name.removesuffix("/calls") for name in names if name.endswith("/calls")]:
         calls = f"{agent}/calls"
         first = mean(m[calls] for h in histories for m in h[:10])
         last = mean(m[calls] for h in histories for m in h[-10:])
-        mine = [m for m in every if f"{agent}/dead" in m]
         least = min(metrics[calls] for metrics in every)
-        print(
-            f"  {agent:10} calls {first:.2f} -> {last:.2f}, least {least:.2f}; "
-            f"dead {mean(m[f'{agent}/dead'] for m in mine):.2f}; "
-            f"advantage {mean(m[f'{agent}/advantage'] for m in mine):+.3f}"
-        )
-    norms = {
-        name.removesuffix("/norm_max"): max(m.get(name, 0.0) for m in every)
-        for name in names
-        if name.endswith("/norm_max")
-    }
-    print("  norms      " + ", ".join(f"{name} {one:.1f}" for name, one in norms.items()))
+        print(f"  {agent:10} calls {first:.2f} -> {last:.2f}, least {least:.2f}")
 
 
 def show_memory() -> None:

@@ -18,15 +18,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-import numpy as np
 from orchestrion_offline.tickets import CATEGORIES
 from ruamel.yaml import YAML
 
 from orchestrion.config import from_data
 from orchestrion.runs import train
-from tests.benchmarks.support import EXAMPLES, mean_and_half
+from tests.benchmarks.support import EXAMPLES, interval
 
 EPISODES = 100
 BASELINES: dict[str, dict[str, dict[str, int]]] = {
@@ -101,12 +101,6 @@ def rewards(
     return learned.reward.mean, learned.solved.mean
 
 
-def interval(values: Any) -> str:
-    """Return mean and 95 % interval over seeds."""
-    center, half = mean_and_half(values.tolist())
-    return f"{center:+.3f} [{center - half:+.3f}, {center + half:+.3f}]"
-
-
 def compare(job: str, trainer: str, seeds: int, first: int) -> None:
     """Print the table of a job."""
     ways: dict[str, tuple[str, dict[str, Any]]] = {
@@ -121,15 +115,15 @@ def compare(job: str, trainer: str, seeds: int, first: int) -> None:
         for name, way in ways.items():
             rows[name].append(rewards(JOBS[job](seed), *way))
             print(f"  {job}, seed {seed}, {name}: {rows[name][-1][0]:.3f}", file=sys.stderr)
-    found = {name: np.array(pairs) for name, pairs in rows.items()}
     print(f"{job}: {EPISODES} episodes, {seeds} seeds from {first}")
-    for name, rows in found.items():  # type: ignore[assignment]
-        each = " ".join(f"{one:.3f}" for one in rows[:, 0])  # type: ignore[index]
-        print(
-            f"  {name:22} reward {interval(rows[:, 0])}  solved {rows[:, 1].mean():.0%}  ({each})"  # type: ignore[attr-defined, index]
-        )
-    best = max(list(found)[1:], key=lambda name: float(found[name][:, 0].mean()))
-    print(f"  {trainer} minus {best}: {interval(found[trainer][:, 0] - found[best][:, 0])}")
+    found = {name: [reward for reward, _ in pairs] for name, pairs in rows.items()}
+    for name, values in found.items():
+        solved = mean(share for _, share in rows[name])
+        each = " ".join(f"{value:.3f}" for value in values)
+        print(f"  {name:22} reward {interval(values)}  solved {solved:.0%}  ({each})")
+    best = max(list(found)[1:], key=lambda name: mean(found[name]))
+    differences = [a - b for a, b in zip(found[trainer], found[best], strict=True)]
+    print(f"  {trainer} minus {best}: {interval(differences)}")
 
 
 if __name__ == "__main__":

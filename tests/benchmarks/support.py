@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
+from urllib.request import urlopen
 
 from orchestrion import Agent, Calls, Key, Output, Problem, View
 from orchestrion._engine.episode import Engine
@@ -39,6 +44,50 @@ def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
     if len(values) < 2:
         return mean(values), 0.0
     return mean(values), T_95.get(len(values), 1.96) * stdev(values) / sqrt(len(values))
+
+
+def interval(values: Sequence[float]) -> str:
+    """Return the mean with its 95 % t-interval over seeds, as text."""
+    center, half = mean_and_half(values)
+    return f"{center:+.3f} [{center - half:+.3f}, {center + half:+.3f}]"
+
+
+def processor_of(pid: int) -> float:
+    """Return the processor seconds of a process that lives, and of those it waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def running(
+    *words: str, folder: Path | None = None, environment: dict[str, str] | None = None
+) -> Iterator[str]:
+    """Start a server of another project on a free port, and yield its address once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    server = subprocess.Popen(
+        [*words, "--host", "127.0.0.1", "--port", str(port)],
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(300):
+            try:
+                urlopen(f"{url}/health", timeout=5).close()
+            except OSError:
+                if server.poll() is not None:
+                    break
+                time.sleep(1)
+            else:
+                yield url
+                return
+        raise SystemExit(f"{words[0]} does not answer")
+    finally:
+        server.terminate()
+        server.wait(60)
 
 
 class Noop(Agent):

@@ -1,32 +1,27 @@
 """A run of chat agents as traces in a real MLflow server, read back through its API.
 
-    python dev.py python -m tests.benchmarks.traces MLFLOW [URL]
+    python dev.py python -m tests.benchmarks.traces MLFLOW
 
 MLFLOW is the program of a full MLflow 3 with its server (`pip install mlflow`, in an environment of
-its own: it is large). With URL, a server that runs already. The team of docs/examples/chat.yaml
-runs on the offline service, with a price, and is traced as it goes. Prints the tree of an episode
-with MLflow's own types, tokens and cost; checks that tokens and cost of all traces are those of the
-run, to the last token; and that sending the run again adds nothing.
+its own: it is large). The team of docs/examples/chat.yaml runs on the offline service, with a
+price, and is traced as it goes. Prints the tree of an episode with MLflow's own types, tokens and
+cost; checks that tokens and cost of all traces are those of the run, to the last token; and that
+sending the run again adds nothing.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from orchestrion.runs import RunReader
+from tests.benchmarks.support import running
 from tests.end_to_end.support import EXAMPLES, here
 
 HEADER = "x-mlflow-experiment-id"
@@ -35,9 +30,10 @@ HEADER = "x-mlflow-experiment-id"
 def main() -> None:
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
-    running = nullcontext(sys.argv[2]) if len(sys.argv) > 2 else server(sys.argv[1])
-    with tempfile.TemporaryDirectory() as name, running as url:
-        check(Path(name), url)
+    with tempfile.TemporaryDirectory() as name:
+        store = ("--backend-store-uri", f"sqlite:///{name}/mlflow.db", "--workers", "1")
+        with running(sys.argv[1], "server", *store, folder=Path(name)) as url:
+            check(Path(name), url)
 
 
 def check(folder: Path, url: str) -> None:
@@ -131,36 +127,6 @@ def ask(url: str, body: Any = None) -> dict[str, Any]:
     with urlopen(request, timeout=120) as answer:
         result: dict[str, Any] = json.loads(answer.read())
     return result
-
-
-@contextmanager
-def server(program: str) -> Iterator[str]:
-    """A server of MLflow with a database of its own; it may take a minute to start."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    with tempfile.TemporaryDirectory() as name:
-        store = ("--backend-store-uri", f"sqlite:///{name}/mlflow.db", "--workers", "1")
-        words = [program, "server", *store, "--host", "127.0.0.1", "--port", str(port)]
-        began = time.monotonic()
-        process = subprocess.Popen(
-            words, cwd=name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            while True:
-                try:
-                    with urlopen(f"{url}/health", timeout=10):
-                        break
-                except (URLError, OSError):
-                    if process.poll() is not None or time.monotonic() - began > 300:
-                        raise SystemExit(f"{program} server did not start") from None
-                    time.sleep(0.5)
-            print(f"MLflow answered after {time.monotonic() - began:.0f} s")
-            yield url
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
 
 
 if __name__ == "__main__":

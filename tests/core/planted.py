@@ -362,6 +362,25 @@ class Remembers(Agent):
         raise NotImplementedError
 
 
+@define
+class _Stubborn(_Remembering):
+    def save(self) -> Saved:
+        return Saved(data={"rates": [0.5], "said": self.said})
+
+    def load(self, saved: Saved) -> None:
+        self.said = saved.data["said"]
+
+
+@planted("loads what it saved", "load() leaves out Saved.data['rates'][0]")
+@frozen
+class Stubborn(Remembers):
+    """Learns a rate that nobody can give back to it."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
+        yield _Stubborn()
+
+
 @planted_agent("believes nobody", "because another agent says")
 async def gullible(view: View, key: Key, calls: Calls) -> Output:
     """Ends the episode when somebody says that the work is done."""
@@ -832,27 +851,8 @@ class Planted:
         if kind == "trainer":
             self._parts["policy"] = Bandit
 
-    def _components(self, kind: str) -> Iterator[Component]:
-        if kind in self._parts:
-            cls = self._parts[kind]
-            yield Component(cls.__name__.lower(), f"{__name__}:{cls.__name__}", "for a test")
-
     @hookimpl
-    def orchestrion_agents(self) -> Iterator[Component]:
-        return self._components("agent")
-
-    @hookimpl
-    def orchestrion_tasks(self) -> Iterator[Component]:
-        return self._components("task")
-
-    @hookimpl
-    def orchestrion_rewards(self) -> Iterator[Component]:
-        return self._components("reward")
-
-    @hookimpl
-    def orchestrion_policies(self) -> Iterator[Component]:
-        return self._components("policy")
-
-    @hookimpl
-    def orchestrion_trainers(self) -> Iterator[Component]:
-        return self._components("trainer")
+    def orchestrion_components(self) -> Iterator[tuple[str, Component]]:
+        for kind, cls in self._parts.items():
+            name = cls.__name__
+            yield kind, Component(name.lower(), f"{__name__}:{name}", "for a test")

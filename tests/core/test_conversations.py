@@ -28,6 +28,8 @@ from orchestrion import (
     RewardFunction,
     Scores,
     StoreError,
+    Trajectory,
+    Turn,
     Usage,
     View,
     register,
@@ -36,6 +38,7 @@ from orchestrion._engine.calls import CallPath, RetrySettings
 from orchestrion._engine.recording import cut, joined
 from orchestrion._session import EngineSession
 from orchestrion._store import StoredCall
+from orchestrion._store.conversations import turns_with_names
 from orchestrion.runs import RunReader, RunStore
 from orchestrion.testing import Fixed, ListTask, engine_for
 from tests import clock
@@ -168,6 +171,33 @@ def test_a_call_that_failed_is_kept_with_what_it_asked(tmp_path: Path) -> None:
         [call] = calls_of(store, "a")
         assert (call.kind, call.answer) == ("failed", "no such model")
         assert call.asked["messages"][1]["content"].startswith("question of a 0")
+
+
+@pytest.mark.parametrize(
+    ("service", "asked", "tool", "messages"),
+    [
+        ("tool:add", ["add", {"a": 1}], ("add", {"a": 1}), None),
+        ("tool:add", None, ("add", None), None),
+        ("mcp:desk", ["call", "find", {"q": "x"}], ("find", {"q": "x"}), None),
+        ("mcp:desk", ["list", "find", {}], None, None),
+        ("m", {"messages": ["hello"], "model": "m"}, None, (["hello"], {"model": "m"})),
+        ("m", {"input": ["hello"]}, None, (["hello"], {})),
+        ("m", {"input": "hello"}, None, None),
+    ],
+)
+def test_what_a_call_asked_is_told_apart_by_its_service(
+    service: str, asked: Any, tool: Any, messages: Any
+) -> None:
+    others: Any = dict.fromkeys(("name", "who", "stage", "kind", "answer", "seconds", "at"))
+    call = StoredCall(service=service, asked=asked, usage=ONE, attempts=1, **others)
+    assert (call.tool, call.messages) == (tool, messages)
+
+
+def test_turns_are_named_by_place_and_agent_and_those_of_nested_teams_by_their_teams_too() -> None:
+    inner = Trajectory([Turn(0, "b"), Turn(1, "c")])
+    outer = Trajectory([Turn(0, "team", output=Output("x", inner=inner)), Turn(1, "d")])
+    names = [name for name, _ in turns_with_names(outer)]
+    assert names == ["1 team", "1 team > 1 b", "1 team > 2 c", "2 d"]
 
 
 def test_no_secret_is_stored(tmp_path: Path) -> None:

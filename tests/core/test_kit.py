@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from orchestrion import Kind
+from orchestrion import Key, Kind, Trajectory, Turn
 from orchestrion._components import KINDS
 from orchestrion._plugins import Plugins
-from orchestrion.testing import _watch
-from orchestrion.testing._kit import checks
+from orchestrion.testing import ScriptedAgent, _task_contracts, _watch, parametrize_with_checks
+from orchestrion.testing._kit import Check, checks
 from orchestrion.testing._stage import config_for
+from tests.core import planted
 from tests.core.planted import CLEAN, PLANTED, Planted
+from tests.core.plugin_support import Site
 
+AGENT = "@hookimpl\ndef orchestrion_agents():\n    yield Component('a', '{}_a:A', 'an agent')\n"
 POLICY = next(kind for kind in KINDS if kind.name == "policy")
 
 
@@ -35,13 +44,18 @@ def test_a_component_of_cores_kinds_takes_the_place_of_the_kits() -> None:
 # ---------------------------------------------------------------------------- planted mistakes
 
 
-def _run(kind: str, cls: type, only: str = "") -> dict[str, str]:
-    """The checks of this class that fail, with what they say."""
+def _checks(kind: str, cls: type) -> list[Check]:
     plugins = Plugins(path=[], env={})
     plugins.register(Planted(kind, cls), "planted")
+    label = f"{kind} {cls.__name__.lower()}"
+    return [check for check in checks("planted", plugins) if check.component == label]
+
+
+def _run(kind: str, cls: type, only: str = "") -> dict[str, str]:
+    """The checks of this class that fail, with what they say."""
     failed = {}
-    for check in checks("planted", plugins):
-        if check.component == f"{kind} {cls.__name__.lower()}" and only in ("", check.name):
+    for check in _checks(kind, cls):
+        if only in ("", check.name):
             try:
                 check.run()
             except Exception as error:  # `check` reports any
@@ -61,8 +75,121 @@ def test_its_clean_twin_passes(kind: str, cls: type) -> None:
     assert _run(kind, cls) == {}
 
 
+@pytest.mark.parametrize(
+    ("kind", "cls", "counts"),
+    [
+        ("agent", planted.Counting, [4, 4, 2, 20, 0, 36, 0]),
+        ("task", planted.Sums, [27, 9, 4, 17, 27]),
+        ("reward", planted.Outcome, [36, 9, 0]),
+        ("policy", planted.Bandit, [456, 72, 24, 2, 1, 48]),
+        ("trainer", planted.Practice, [2, 12, 0, 1]),
+    ],
+)
+def test_a_check_says_how_many_examples_it_tried(kind: str, cls: type, counts: list[int]) -> None:
+    assert [check.run() for check in _checks(kind, cls)] == [1, 0, 1, 1, 1, *counts]
+
+
+def test_a_plugin_that_imports_a_heavy_library_is_named(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(site.folder))
+    for name, heavy in (("weighty", "import numpy"), ("slight", "import json")):
+        site.plugin(name, AGENT.format(name), **{f"{name}_a": f"{heavy}\nclass A: pass\n"})
+    light, *_ = checks("slight", site.plugins())
+    assert (light.name, light.run()) == ("is light", 1)
+    heavy_check, *_ = checks("weighty", site.plugins())
+    with pytest.raises(AssertionError, match="component modules imports numpy; import heavy"):
+        heavy_check.run()
+    (site.folder / "weighty_a.py").write_text("import no_such_module")
+    with pytest.raises(AssertionError, match=r"(?s)in a fresh process: .*No module named .*\n"):
+        heavy_check.run()
+
+
+def test_each_check_of_a_plugin_is_a_case_of_pytest_and_some_may_be_known_to_fail(
+    site: Site,
+) -> None:
+    site.plugin("slight", AGENT.format("slight"), slight_a="class A: pass")
+    reasons = {"is light": "it is not", "agent a: opens twice without shared state": "nor that"}
+    cases = parametrize_with_checks("slight", reasons).args[1]  # type: ignore[attr-defined]
+    marked = {case.id: case.marks[0].kwargs["reason"] for case in cases if case.marks}
+    assert marked == {"plugin: is light": "it is not", [*reasons][1]: "nor that"}
+    assert {case.id.partition(": ")[0] for case in cases} == {"plugin", "agent a"}
+    site.plugin("hollow", "")
+    with pytest.raises(AssertionError, match="plugin 'hollow' supplies nothing to check"):
+        parametrize_with_checks("hollow")
+
+
+@pytest.mark.parametrize(
+    ("secrets", "enough"),
+    [
+        ("1 2 3", True),
+        ("1 2 1 2 1 2", False),
+        ("1 2 1 2 1 2 1 2", True),
+        ("abcd efgh", True),
+        ("abcd efgh abcd", False),
+        ("abc efgh", False),
+    ],
+)
+def test_hidden_values_are_looked_for_where_others_are_not_equal_by_chance(
+    secrets: str, enough: bool
+) -> None:
+    assert _task_contracts._differ_enough(secrets.split()) is enough
+
+
+NESTED: Any = "a"
+for _ in range(30):
+    NESTED = [NESTED]
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "same"),
+    [
+        (math.nan, math.nan, True),
+        ([1, {"a": 1, "b": 2}], (1, {"b": 2, "a": 1}), True),
+        ({"x", "y"}, {"y", "x"}, True),
+        ({"x"}, {"y"}, False),
+        (Key(1), Key(1), True),
+        (Key(1), Key(2), False),
+        (np.ones(2), np.ones(2), True),
+        (np.ones(2), np.zeros(2), False),
+        (np.zeros(2, np.int64), np.zeros(2), False),
+        (Trajectory([Turn(0, "a")]), Trajectory([Turn(0, "a")]), True),
+        (Trajectory([Turn(0, "a")]), Trajectory([Turn(0, "b")]), False),
+        (ScriptedAgent(pure=True), ScriptedAgent(), False),
+        (NESTED, [NESTED], True),  # so far down nobody looks
+    ],
+)
+def test_a_snapshot_tells_whether_anything_changed(value: Any, other: Any, same: bool) -> None:
+    assert (_watch.snapshot(value) == _watch.snapshot(other)) is same
+
+
+@pytest.mark.parametrize(
+    ("computing", "spin", "is_long"),
+    [(0.2, 0.004, True), (0.09, 0.001, False), (0.5, 0.04, False), (2.0, 0.04, True)],
+)
+def test_a_step_computes_for_long_by_what_the_machine_does_just_now(
+    monkeypatch: pytest.MonkeyPatch, computing: float, spin: float, is_long: bool
+) -> None:
+    monkeypatch.setattr(_watch, "_spin", lambda: spin)
+    assert _watch._is_long(computing) is is_long
+
+
 def test_there_are_as_many_planted_mistakes_as_it_takes() -> None:
     assert len(PLANTED) >= 50
+
+
+def test_what_a_library_draws_while_it_is_imported_is_not_the_components(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "draws_when_imported.py").write_text("import random\nNUMBER = random.random()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with _watch.drawing() as imported:
+        import_module("draws_when_imported")
+    imported.check_own("act()")
+    with _watch.drawing() as own:
+        random.random()
+    with pytest.raises(AssertionError, match="the process shares"):
+        own.check_own("act()")
 
 
 class Clocks:

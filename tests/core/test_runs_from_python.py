@@ -7,10 +7,12 @@ import csv
 import json
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +31,10 @@ from orchestrion import (
     Turn,
     UsageError,
 )
+from orchestrion._notebook import notebook_progress
+from orchestrion._progress import Progress
 from orchestrion._report import compare
+from orchestrion._store import tables
 from orchestrion._store.exports import export_run
 from orchestrion.config import from_data, to_yaml
 from orchestrion.runs import RunReader, RunStore
@@ -137,6 +142,41 @@ def test_an_interrupt_in_a_running_loop_leaves_a_run_that_resumes() -> None:
     assert o.resume("cut").report == whole.report
 
 
+def test_a_notebook_shows_how_far_training_is_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    clock = [0.0]
+
+    def display(line: str, display_id: bool) -> SimpleNamespace:
+        lines.append(line)
+        return SimpleNamespace(update=lines.append)
+
+    shell = SimpleNamespace(kernel=True)
+    python = SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", python)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display, HTML=str))
+    monkeypatch.setattr("orchestrion._notebook.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    bar = notebook_progress(tmp_path / "<run>")
+    bar.stage("trainer", 6, 2)
+    for clock[0], iteration in ((2.0, 2), (2.2, 3), (2.3, 5)):
+        bar.iteration(iteration, {"reward": 0.5, "success": 0.25, "loss": 1.0}, 1.0)
+    bar.evaluating("learned", False)
+    bar.ended("completed")
+    texts = [shown(line).removesuffix(f" {tmp_path}/<run>").strip() for line in lines]
+    assert texts == [
+        "begins",
+        "trainer 2/6",
+        "trainer 3/6 reward 0.500, success 0.250, 6 s left",
+        "trainer 6/6 reward 0.500, success 0.250, 0 s left",
+        "trainer 6/6 evaluating learned",
+        "trainer 6/6 completed",
+    ]
+    assert "<progress value='3' max='6'>" in lines[2]
+    del shell.kernel
+    assert type(notebook_progress(tmp_path)) is Progress
+
+
 # ---------------------------------------------------------------------------- tables
 
 
@@ -213,9 +253,31 @@ def test_arguments_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted([*files, tmp_path / "file"])
 
 
-def test_a_library_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import sys
+def test_row_groups_of_parquet_files_hold_so_many_rows_or_characters() -> None:
+    many = tables._groups((i, "x") for i in range(12_000))
+    assert [len(group) for group in many] == [5_000, 5_000, 2_000]
+    long = tables._groups((i, "x" * 6_000_000) for i in range(6))
+    assert [len(group) for group in long] == [3, 3]
 
+
+def test_a_data_frame_is_made_by_the_library_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def frame(rows: object, **how: object) -> object:
+        return rows, how
+
+    frames = SimpleNamespace(from_records=frame)
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=frames))
+    monkeypatch.setitem(sys.modules, "polars", SimpleNamespace(DataFrame=frame))
+    run = stored(tmp_path / "run")
+    columns = {"stage": int, "iteration": int, "seconds": float, "reward": float}
+    columns |= {"loss": float, "extra": float}
+    rows = [(0, 0, 0.0, 0.625, 1.0, None), (0, 1, 0.0, None, None, 2.0)]
+    assert run.metrics("pandas") == (rows, {"columns": list(columns)})
+    assert run.metrics("polars") == (rows, {"schema": columns, "orient": "row"})
+
+
+def test_a_library_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = stored(tmp_path / "run")
     for name in ("pandas", "polars", "pyarrow"):
         monkeypatch.setitem(sys.modules, name, None)

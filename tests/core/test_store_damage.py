@@ -13,7 +13,7 @@ import pytest
 
 from orchestrion import StoreError, Usage
 from orchestrion._engine.calls import Recorded
-from orchestrion.runs import RunReader, RunStore
+from orchestrion.runs import EpisodeFilter, RunReader, RunStore
 from tests.core.store_support import checkpoint, episode
 
 
@@ -95,6 +95,17 @@ def test_a_changed_row_is_noticed_by_whoever_reads_it_and_nothing_is_added_to_it
     if "DELETE" not in change:
         with pytest.raises(StoreError, match="is not what was written"):
             RunStore.open(run)
+
+
+def test_a_record_that_was_written_and_is_none_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    with RunStore.open(run) as store:
+        with store._writer.transaction("test"):
+            store._writer.change("episodes", "number = 3", record="'\"worker\"'")
+        with pytest.raises(StoreError, match="is damaged: episode '0/0/2' cannot be read"):
+            list(store.episodes())
+        with pytest.raises(StoreError, match="the record of an episode cannot be read"):
+            store.episode_page(EpisodeFilter(agent="worker"))
 
 
 @pytest.mark.parametrize("loss", ["deleted", "moved", "replaced"])

@@ -6,7 +6,6 @@ import csv
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -28,6 +27,8 @@ from orchestrion._store import Retention
 from orchestrion._store.exports import export_run
 from orchestrion.runs import RunReader, RunStore, structure
 from tests.core.store_support import checkpoint, episode
+
+FILES = ["episodes.json", "rewards.csv", "learned_behaviors.json", "summary.json"]
 
 
 def some_run(directory: Path, retention: Retention = "all") -> Path:
@@ -66,8 +67,14 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_episodes_json_holds_every_episode_as_a_record(tmp_path: Path) -> None:
-    found = json.loads((some_run(tmp_path / "run") / "episodes.json").read_bytes())
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return some_run(tmp_path_factory.mktemp("exports") / "run")
+
+
+def test_episodes_json_holds_every_episode_as_a_record_on_a_line(exported: Path) -> None:
+    text = (exported / "episodes.json").read_text()
+    found = json.loads(text)
     assert [(e.pop("source"), e.pop("stage"), e.pop("iteration")) for e in found] == [
         ("train", 0, 0),
         ("train", 0, 0),
@@ -79,32 +86,30 @@ def test_episodes_json_holds_every_episode_as_a_record(tmp_path: Path) -> None:
     assert records[0] == episode("0/0")
     assert records[1].turns[0].output.content == "\ud800 é"
     assert [r.status for r in records] == ["completed", "completed", "limit", "completed"]
+    first, *lines, last = text.splitlines()
+    assert (first, len(lines), last) == ("[", 4, "]")
 
 
-def test_episodes_json_has_one_line_an_episode(tmp_path: Path) -> None:
-    lines = (some_run(tmp_path / "run") / "episodes.json").read_text().splitlines()
-    assert lines[0] == "["
-    assert lines[-1] == "]"
-    assert len(lines) == 2 + 4
-
-
-def test_rewards_csv_has_one_line_an_episode_and_a_column_a_part(tmp_path: Path) -> None:
-    found = rows(some_run(tmp_path / "run"))
+def test_rewards_csv_has_one_line_an_episode_and_a_column_a_part(exported: Path) -> None:
+    found = rows(exported)
     columns = (
         "source stage iteration episode problem category status success score reward "
         "score.style score.tests reward.cost reward.outcome "
         "turns calls input_tokens output_tokens usd cost"
     )
     assert " ".join(found[0]) == columns
-    assert [row["reward"] for row in found] == ["1.0", "", "-2.0", "1.0"]
-    assert [row["score.tests"] for row in found] == ["3.0", "3.0", "", "3.0"]
-    assert [row["reward.cost"] for row in found] == ["", "", "-2.0", ""]
-    assert [row["success"] for row in found] == ["1", "1", "0", "1"]
-    assert [row["usd"] for row in found] == ["0.0", "", "0.0", "0.0"]
+    for column, values in {
+        "reward": ["1.0", "", "-2.0", "1.0"],
+        "score.tests": ["3.0", "3.0", "", "3.0"],
+        "reward.cost": ["", "", "-2.0", ""],
+        "success": ["1", "1", "0", "1"],
+        "usd": ["0.0", "", "0.0", "0.0"],
+    }.items():
+        assert [row[column] for row in found] == values
 
 
-def test_learned_behaviors_json_holds_the_settings_that_training_changed(tmp_path: Path) -> None:
-    text = (some_run(tmp_path / "run") / "learned_behaviors.json").read_text()
+def test_learned_behaviors_json_holds_the_settings_that_training_changed(exported: Path) -> None:
+    text = (exported / "learned_behaviors.json").read_text()
     assert json.loads(text) == {
         "stage": 0,
         "iteration": 1,
@@ -113,8 +118,8 @@ def test_learned_behaviors_json_holds_the_settings_that_training_changed(tmp_pat
     }
 
 
-def test_summary_json_holds_the_outcome(tmp_path: Path) -> None:
-    summary = json.loads((some_run(tmp_path / "run") / "summary.json").read_text())
+def test_summary_json_holds_the_outcome(exported: Path) -> None:
+    summary = json.loads((exported / "summary.json").read_text())
     digest = summary["checkpoint"].pop("sha256")
     execution = summary.pop("execution")
     assert summary == {
@@ -156,23 +161,14 @@ def test_summary_json_holds_the_outcome(tmp_path: Path) -> None:
     assert execution["spend"]["usd"] == 0.5
 
 
-@pytest.mark.parametrize("retention", ["turns", "episodes"])
-def test_who_was_never_tried_is_known_whatever_is_kept(
-    tmp_path: Path, retention: Retention
+def test_exports_of_equal_runs_are_equal_but_for_how_they_were_run(
+    exported: Path, tmp_path: Path
 ) -> None:
-    with RunReader(some_run(tmp_path / "run", retention).parent) as store:
-        assert store.never_tried() == ["tests", "lint"]
-
-
-def test_exports_of_equal_runs_are_equal_but_for_how_they_were_run(tmp_path: Path) -> None:
-    one, other = some_run(tmp_path / "one"), some_run(tmp_path / "other")
-    for name in ("episodes.json", "rewards.csv", "learned_behaviors.json"):
-        assert (one / name).read_bytes() == (other / name).read_bytes()
-
-    def summary(folder: Path) -> Any:
-        return {**json.loads((folder / "summary.json").read_text()), "execution": None}
-
-    assert summary(one) == summary(other)
+    other = some_run(tmp_path / "other")
+    for name in FILES[:3]:
+        assert (exported / name).read_bytes() == (other / name).read_bytes()
+    summaries = [json.loads((each / FILES[3]).read_text()) for each in (exported, other)]
+    assert {**summaries[0], "execution": None} == {**summaries[1], "execution": None}
 
 
 @pytest.mark.parametrize("retention", ["turns", "episodes", "none"])
@@ -183,6 +179,7 @@ def test_exports_work_with_whatever_was_kept(tmp_path: Path, retention: Retentio
     assert len(found) == len(rows(folder)) == (0 if retention == "none" else 4)
     assert summary["episodes"]["count"] == 3
     assert summary["reward"]["mean"] == -0.5
+    assert summary["episodes"]["never_tried"] == ["tests", "lint"]
     if retention == "episodes":
         assert [e["trajectory"] for e in found] == [[]] * 4
         assert [row["turns"] for row in rows(folder)] == ["2", "1", "2", "2"]
@@ -191,19 +188,15 @@ def test_exports_work_with_whatever_was_kept(tmp_path: Path, retention: Retentio
 def test_a_run_with_nothing_in_it_is_exported(tmp_path: Path) -> None:
     with RunStore.create(tmp_path / "run", "") as store:
         paths = export_run(store)
-    assert [path.name for path in paths] == [
-        "episodes.json",
-        "rewards.csv",
-        "learned_behaviors.json",
-        "summary.json",
-    ]
+    assert [path.name for path in paths] == FILES
     assert json.loads(paths[0].read_text()) == []
     assert json.loads(paths[2].read_text())["settings"] == {}
     assert json.loads(paths[3].read_text())["reward"]["mean"] is None
 
 
-def test_a_reader_may_export_elsewhere(tmp_path: Path) -> None:
-    some_run(tmp_path / "run")
-    with RunReader(tmp_path / "run") as reader:
-        paths = export_run(reader, tmp_path / "new" / "folder")
+def test_a_reader_may_export_elsewhere(exported: Path, tmp_path: Path) -> None:
+    with RunReader(exported.parent) as reader:
+        paths = export_run(reader, tmp_path / "new" / "folder", conversations=True)
+    (call,) = map(json.loads, paths[-1].read_text().splitlines())
+    assert (paths[-1].name, call["name"], call["answer"]) == ("calls.jsonl", "k", "answer")
     assert {path.parent for path in paths} == {tmp_path / "new" / "folder"}

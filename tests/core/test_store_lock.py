@@ -14,7 +14,8 @@ from attrs import asdict, evolve
 from orchestrion import StoreError, UsageError
 from orchestrion._store import lock, next_directory, run_directories
 from orchestrion._store.lock import Holder, RunLock, lock_holder
-from orchestrion.runs import RunStore, find_run
+from orchestrion._store.names import is_run, run_folder
+from orchestrion.runs import RunStore, find_run, run_folders
 from tests.core.store_support import ended, forked
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are made by fork")
@@ -156,6 +157,22 @@ def test_a_run_is_found_by_its_name_or_as_the_newest_of_its_name(
     assert find_run(name, runs) == runs / found
 
 
+def test_a_folder_that_cannot_be_read_hides_no_other_run(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> bool:
+        if folder.name == "repair-11":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return is_run(folder)
+
+    (runs / "repair-1").rename(runs / "repair-11" / "nested")
+    monkeypatch.setattr("orchestrion._store.glance.is_run", refuse)
+    names = ["by-hand", "relay-1", "repair-10", "repair-2"]
+    assert list(run_folders(runs)) == [runs / name for name in names]
+    monkeypatch.undo()
+    assert list(run_folders(runs / "repair-11")) == [runs / "repair-11/nested"]
+
+
 def test_a_run_is_found_by_its_path(runs: Path) -> None:
     assert find_run(runs / "repair-1", Path("elsewhere")) == runs / "repair-1"
 
@@ -165,6 +182,16 @@ def test_an_unknown_run_is_an_error_that_names_the_nearest(runs: Path) -> None:
         find_run("repair-3", runs)
     with pytest.raises(UsageError, match=r"no run 'zzz' .*5 runs are in"):
         find_run("zzz", runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("a\0b", "cannot be used"), ("by-hand/run.db/x", "run.db is not a folder")],
+)
+def test_what_cannot_be_a_folder_of_runs_is_refused(runs: Path, name: str, reason: str) -> None:
+    assert run_folder(str(runs / "new/folder")) == runs / "new/folder"
+    with pytest.raises(UsageError, match=f"run.directory: .*{reason}"):
+        run_folder(str(runs / name))
 
 
 @pytest.mark.parametrize(

@@ -214,8 +214,11 @@ def test_new_episodes_appear_and_those_that_a_resume_drops_go(tmp_path: Path) ->
         store.commit_iteration(0, 0, [episode("0", 1)], {}, checkpoint(0))
         with RunReader(tmp_path / "run") as reader:
             assert first(reader) == ["0"]
+            version = reader.data_version()
+            assert version == reader.data_version()
             store.commit_iteration(0, 1, [episode("1", 2)], {}, checkpoint(1))
             assert first(reader) == ["1", "0"]
+            assert version != reader.data_version()
             newest = max((tmp_path / "run" / "checkpoints").iterdir())
             newest.write_bytes(b"damaged")
             store.restore()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import math
 import os
 import sqlite3
@@ -25,9 +27,13 @@ from orchestrion import (
     replace,
 )
 from orchestrion._engine.calls import Recorded
+from orchestrion._engine.recording import Facts
 from orchestrion._store import Retention, database
+from orchestrion._store.evaluations import keep_evaluation, read_evaluation
+from orchestrion._store.journal import CallRow, CallSum
 from orchestrion._store.lock import RunLock
-from orchestrion.runs import RunReader, RunStore
+from orchestrion._store.spending import spent_by
+from orchestrion.runs import RunReader, RunStore, add_note, glance, run_identity
 from tests.core import store_support as support
 from tests.core.store_support import checkpoint, episode
 
@@ -69,6 +75,18 @@ def test_a_folder_with_files_is_never_taken_over(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     RunStore.create(tmp_path / "empty", "").close()
     assert RunReader(tmp_path / "empty").config_text == ""
+
+
+def test_a_run_that_cannot_be_created_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(StoreError, match=r"run: the disk is full; make room$"):
+        RunStore.create(tmp_path / "run", "")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_go_up_and_are_never_used_twice(tmp_path: Path) -> None:
@@ -168,6 +186,11 @@ def test_episodes_are_found_by_what_they_are(store: RunStore) -> None:
     assert ids(id="0/1/1") == ids(problem="problem of 0/1/1") == ["0/1/1"]
     assert ids(status="budget") == []
     assert len(ids()) == 7
+    assert store.iterations(first=1) == store.iterations()[1:]
+    worker = [(0, "worker"), (0, "worker")]
+    assert store.turn_orders(stage=0, iteration=1) == [worker, worker]
+    assert store.turn_orders(stage=0, iteration=1, limit=1) == [worker]
+    assert store.turn_orders(source="test") == [worker]
 
 
 def test_many_episodes_come_back_in_order(store: RunStore) -> None:
@@ -211,6 +234,9 @@ def test_only_the_newest_checkpoints_are_kept(store: RunStore) -> None:
     names = [f"00-00000{i}.safetensors" for i in (2, 3, 4)]
     assert sorted(path.name for path in store.checkpoints.iterdir()) == names
     assert [i.checkpoint for i in store.iterations()] == [None, None, *names]
+    assert store.usable(after=4).checkpoint == checkpoint(3, b"w")
+    with pytest.raises(UsageError, match="after 2 iterations; it has those after 3, 4, 5 "):
+        store.usable(after=2)
 
 
 # --------------------------------------------------------------------------------- going on
@@ -233,14 +259,12 @@ def test_a_damaged_checkpoint_is_refused_and_its_iteration_dropped(
     store.save_evaluation("late", 1)
     newest = store.checkpoints / "00-000002.safetensors"
     data = newest.read_bytes()
-    if damage == "truncated":
-        newest.write_bytes(data[:-1])
-    elif damage == "flipped":
-        newest.write_bytes(bytes([*data[:-1], data[-1] ^ 1]))
-    elif damage == "missing":
-        newest.unlink()
-    else:
-        newest.write_bytes((store.checkpoints / "00-000001.safetensors").read_bytes())
+    newest.unlink()
+    if damage != "missing":
+        other = (store.checkpoints / "00-000001.safetensors").read_bytes()
+        flipped = bytes([*data[:-1], data[-1] ^ 1])
+        contents = {"truncated": data[:-1], "flipped": flipped, "other": other}
+        newest.write_bytes(contents[damage])
     restored = store.restore()
     assert restored.checkpoint == checkpoint(1, b"w")
     assert restored.refused == (f"{newest}: {reason}",)
@@ -248,8 +272,7 @@ def test_a_damaged_checkpoint_is_refused_and_its_iteration_dropped(
     assert len(list(store.episodes())) == 4
     assert store.load_evaluations() == {}
     (event,) = store.events()
-    assert event.kind == "checkpoint refused"
-    assert newest.name in event.data
+    assert (event.kind, event.data) == ("checkpoint refused", f"{newest}: {reason}")
     commit(store, 2)
     assert store.restore().checkpoint == checkpoint(2, b"w")
 
@@ -299,30 +322,89 @@ def test_a_recorded_call_comes_back_exactly(store: RunStore, answer: object) -> 
         assert reader.journal.get("k") == call("k", answer)
 
 
+def known(store: RunStore, key: str) -> Recorded:
+    row = store.journal.get(key)
+    assert row is not None
+    return row
+
+
 def test_an_answer_that_is_json_already_is_not_written_again(store: RunStore) -> None:
-    ready = Recorded("k", "digest", {"a": "é"}, Usage(1), text='{"a":"é"}')
-    store.journal.put_many([ready])
-    found = store.journal.get("k")
-    assert found is not None
-    assert found.answer == {"a": "é"}
+    store.journal.put_many([Recorded("k", "digest", {"a": "é"}, Usage(1), text='{"a":"é"}')])
+    assert known(store, "k").answer == {"a": "é"}
 
 
 def test_a_call_that_is_repeated_is_paid_twice(store: RunStore) -> None:
     store.journal.put_many([call("1")])
     store.journal.put_many([call("1", "again")])
-    found = store.journal.get("1")
-    assert found is not None
-    assert found.answer == "again"
+    assert known(store, "1").answer == "again"
     assert store.spend() == Usage(2, 20, 10, 0.5)
 
 
 def test_a_call_of_unknown_price_does_not_hide_what_others_cost(store: RunStore) -> None:
-    unknown = call("1", usage=Usage(1, usd=math.nan))
-    store.journal.put_many([unknown, call("2")])
-    found = store.journal.get("1")
-    assert found is not None
-    assert math.isnan(found.usage.usd)
+    store.journal.put_many([call("1", usage=Usage(1, usd=math.nan)), call("2")])
+    assert math.isnan(known(store, "1").usage.usd)
     assert store.spend().usd == 0.25
+
+
+def test_the_journal_tells_what_calls_took_and_what_a_crash_cut_off_is_kept_as_lost(
+    store: RunStore,
+) -> None:
+    facts = Facts("m", "talker", "training", 0.5, attempts=3)
+    answered = call("1", {"text": "a", "billed": {"images": 2, "unit": "x"}})._replace(facts=facts)
+    failed = call("2", ["no", "permanent"], Usage(1))._replace(kind="failed")
+    store.journal.put_many([answered, failed, call("3")._replace(kind="cached")])
+    store.journal.put_many([call(key)._replace(kind="started") for key in ("4", "5")])
+    lasting = call("6", usage=Usage())._replace(kind="started")
+    store.journal.put_many([lasting, call("7")._replace(kind="arrival", usage=Usage(), ends="5")])
+    spent = store.spend()
+    assert (known(store, "3").usage, spent) == (call("3").usage, Usage(3, 20, 10, 0.5))
+    assert store.journal.get("4") is None
+    rows = store.journal.rows()
+    assert [row.kind for row in rows] == ["answer", "failed", "cached", "started", "started"]
+    assert rows[0] == CallRow(
+        *("m", "talker", "training", "answer"), 0.5, 3, 0, {"images": 2}, call("1").usage
+    )
+    assert [row.usage for row in rows[1:3]] == [Usage(1), Usage()]
+    answers, cached, failures, started = store.journal.sums()
+    assert answers == CallSum(1, "answer", "", 1, 2, call("1").usage)
+    assert (cached.kind, cached.number, cached.usage) == ("cached", 1, Usage())
+    assert (failures.kind, failures.fault, failures.retried) == ("failed", "permanent", 0)
+    assert (started.kind, started.number) == ("started", 2)
+    store.close()
+    with RunStore.open(store.directory) as again:
+        assert again.spend() == spent
+        lost = again.journal.rows()[-1]
+        assert (lost.kind, lost.estimated, len(again.journal.rows())) == ("lost", 1, 4)
+        assert again.journal.forgotten() == 0
+
+
+def test_spending_is_summed_with_how_sure_it_is() -> None:
+    paid = Usage(1, 10, 5, 0.25)
+
+    def row(kind: str = "answer", seconds: float | None = None, usage: Usage = paid) -> CallRow:
+        billed = {"images": 2.0} if kind == "answer" else {}
+        return CallRow("m", "talker", "training", kind, seconds, 3, 0, billed, usage)
+
+    unpriced = row(usage=Usage(1, usd=math.nan, cost=1.5))._replace(estimated=1)
+    rows = [row(seconds=s) for s in (3.0, 1.0, 2.0)]
+    rows += [row("cached", usage=Usage()), row("failed"), row("timeout"), row("timeout"), unpriced]
+    ((_, spent),) = spent_by(rows, lambda row: row.who).items()
+    assert (spent.answered, spent.cached, spent.failed) == (4, 1, 1)
+    assert (spent.retried, spent.unpriced, spent.billed) == (10, 1, {"images": 8})
+    assert spent.usage == Usage(7, 60, 30, 1.5, 1.5)
+    assert spent.booked == {"timeout": (2, paid + paid)}
+    assert spent.estimated == Usage(3, 20, 10, 0.5, 1.5)
+    assert spent.latencies() == {0.5: 2.0, 0.9: 3.0, 0.99: 3.0}
+
+
+def test_what_is_computed_again_keeps_the_usage_of_once_and_the_rest_beside_it(
+    store: RunStore,
+) -> None:
+    again = call("1")._replace(computed=True)
+    store.journal.put_many([again])
+    store.journal.put_many([again, again])
+    assert known(store, "1").usage == again.usage
+    assert (store.stated(), store.spend()) == (Usage(2, 20, 10, 0.5), Usage(3, 30, 15, 0.75))
 
 
 def test_a_cached_answer_is_used_again_and_costs_nothing(store: RunStore) -> None:
@@ -418,6 +500,76 @@ def test_an_evaluation_is_replaced_by_one_of_the_same_name(store: RunStore) -> N
     store.save_evaluation("b", 2, [episode("2")])
     assert store.load_evaluations() == {"a": {"x": math.inf}, "b": 2}
     assert [found.episode.id for found in store.episodes()] == ["2"]
+    with pytest.raises(UsageError, match="cannot be called 'train'"):
+        store.save_evaluation("train", 3)
+
+
+def test_results_that_are_booked_are_known_to_the_rest_of_a_run_and_no_event(
+    store: RunStore,
+) -> None:
+    assert store.booked.add("sum")
+    commit(store, 0)
+    store.close()
+    with RunStore.open(store.directory) as again:
+        assert (again.booked.add("sum"), again.events()) == (False, [])
+
+
+def test_a_glance_tells_how_a_run_stands(store: RunStore) -> None:
+    begun = run_identity(store.directory)
+    store.plan(0, 4)
+    for i in range(2):
+        commit(store, i, reward=i / 2)
+    store.journal.put_many([call("1")])
+    store.set_status("budget", "3 dollars are spent")
+    written = run_identity(store.directory)
+    seen = glance(store.directory)
+    assert (seen.status, seen.detail) == ("budget", "3 dollars are spent")
+    assert (seen.iterations, seen.planned, seen.episodes, seen.solved) == (2, 4, 4, 1.0)
+    assert (seen.rewards, seen.pace, seen.seconds) == ((0.0, 0.5), 1.5, 3.0)
+    assert seen.spend == call("1").usage
+    store.close()
+    assert len({begun, written, run_identity(store.directory)}) == 3
+    (store.directory / "run.db").write_bytes(b"x" * 5000)
+    broken = glance(store.directory)
+    assert (broken.status, "damaged" in broken.detail) == ("unreadable", True)
+    assert (broken.iterations, broken.episodes, broken.spend) == (0, 0, Usage())
+
+
+def test_notes_are_events_and_a_line_that_was_cut_off_is_none(store: RunStore) -> None:
+    add_note(store.directory, "served", {"port": 1})
+    with (store.directory / "notes.jsonl").open("ab") as file:
+        file.write(b'\n[1.0, "cut')
+    add_note(store.directory, "again")
+    served, again = store.events()
+    assert (served.kind, served.data, again.kind, again.data) == (
+        "served",
+        {"port": 1},
+        "again",
+        None,
+    )
+    assert store.created - 1 < served.at <= again.at
+    with pytest.raises(StoreError, match=r"notes\.jsonl"):
+        add_note(store.directory / "none", "served")
+
+
+def test_evaluations_made_later_are_files_that_notice_a_change(store: RunStore) -> None:
+    document = {"report": {"outcomes": {"learned": {}}, "seeds": 1}}
+    first, second = (keep_evaluation(store.directory, document) for _ in range(2))
+    second.write_text(second.read_text().replace('"seeds": 1', '"seeds": 2'))
+    (first.parent / "notes.json").write_text("{}")
+    kept = store.kept_evaluations()
+    assert list(kept) == ["1.json", "2.json"]
+    assert kept["1.json"] == document
+    assert "is damaged: its content is not what was written" in kept["2.json"]["error"]
+    first.write_text(json.dumps(document))
+    assert read_evaluation(first) == document, "as `eval --json` prints it"
+    for text in ("{", "[]", '{"report": {"outcomes": {}, "seeds": 1}}'):
+        first.write_text(text)
+        with pytest.raises(StoreError, match="is not an evaluation"):
+            read_evaluation(first)
+    first.unlink()
+    with pytest.raises(StoreError, match=r"1\.json: cannot be read"):
+        read_evaluation(first)
 
 
 # -------------------------------------------------------------------------------- databases
@@ -442,6 +594,8 @@ def test_where_readers_cannot_share_memory_the_older_journal_mode_is_used(store:
     commit(store, 0)
     store.close()
     (store.directory / "run.db-shm").mkdir()
+    with RunReader(store.directory) as reader:
+        assert reader.last_iteration() == (0, 0), "the file is read as it is"
     with RunStore.open(store.directory) as again:
         assert again._writer.one("PRAGMA journal_mode") == ("delete",)
         commit(again, 1)
@@ -475,6 +629,11 @@ def test_a_database_of_another_schema_is_refused_not_guessed_at(store: RunStore)
             StoreError, match=r"written by a later version of orchestrion \(its schema is 99"
         ):
             opened(store.directory)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA application_id = 7")
+    connection.close()
+    with pytest.raises(StoreError, match="not the database of a run"):
+        RunReader(store.directory)
     path.write_bytes(b"x" * 5000)
     with pytest.raises(StoreError, match="damaged, or not a run's database"):
         RunReader(store.directory)
@@ -497,14 +656,15 @@ def test_a_database_that_another_program_keeps_locked_is_said_so(
 
 def test_what_killed_makers_of_runs_left_is_removed_after_a_while(tmp_path: Path) -> None:
     drafts = [tmp_path / f".{name}.1.new" for name in ("old", "fresh", "held")]
-    for draft in drafts:
+    same_process = tmp_path / f".run.{os.getpid()}.new"  # as in a container that begins anew
+    for draft in (*drafts, same_process):
         draft.mkdir()
     held = RunLock(drafts[2])
     for draft in (drafts[0], drafts[2]):
         os.utime(draft, (0, 0))
     RunStore.create(tmp_path / "run", "").close()
     held.release()
-    assert [draft.exists() for draft in drafts] == [False, True, True]
+    assert [draft.exists() for draft in (*drafts, same_process)] == [False, True, True, False]
 
 
 def test_what_killed_writers_left_is_removed(store: RunStore) -> None:
@@ -516,14 +676,6 @@ def test_what_killed_writers_left_is_removed(store: RunStore) -> None:
     assert all(path.exists() for path in left), "only the one writer may tidy up"
     RunStore.open(store.directory).close()
     assert not any(path.exists() for path in left)
-
-
-def test_a_run_may_be_read_by_another_process_while_it_is_written(store: RunStore) -> None:
-    with RunReader(store.directory) as reader:
-        for i in range(3):
-            commit(store, i)
-            assert reader.last_iteration() == (0, i)
-            assert len(list(reader.episodes())) == 2 * (i + 1)
 
 
 def test_file_modes_are_the_users_own(store: RunStore) -> None:

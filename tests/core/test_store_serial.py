@@ -100,6 +100,11 @@ def test_data_that_is_nearly_json_is_written_as_json() -> None:
     assert parse(encode(Output(data=data)))["data"] == expected
 
 
+def test_what_only_looks_like_plain_data_is_written_as_it() -> None:
+    given = (MappingProxyType({"a": 1}), {"b": 1, "a": 2}.keys(), np.float64(0.5), np.int8(3))
+    assert parse(encode(given)) == [{"a": 1}, ["a", "b"], 0.5, 3]
+
+
 @pytest.mark.parametrize(
     ("data", "where"),
     [

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from orchestrion._manifest import manifest as manifest
     from orchestrion._progress import Progress as Progress
     from orchestrion._report import Report as Report
-    from orchestrion._report import of_evaluations as of_evaluations
     from orchestrion._routing import Route as Route
     from orchestrion._routing import Router as Router
     from orchestrion._routing import router as router

@@ -143,12 +143,11 @@ def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
     return checkpoint
 
 
-def prune_checkpoints(folder: Path, keep: Sequence[str]) -> list[Path]:
-    """Remove all checkpoint files but those named; return what was removed."""
-    removed = [path for path in checkpoint_paths(folder) if path.name not in keep]
-    for path in removed:
-        # A file that cannot be removed costs space and nothing else.
-        with suppress(OSError):
-            path.unlink()
-        fault_point("checkpoint.pruned")
-    return removed
+def prune_checkpoints(folder: Path, keep: Sequence[str]) -> None:
+    """Remove all checkpoint files but those named."""
+    for path in checkpoint_paths(folder):
+        if path.name not in keep:
+            # A file that cannot be removed costs space and nothing else.
+            with suppress(OSError):
+                path.unlink()
+            fault_point("checkpoint.pruned")

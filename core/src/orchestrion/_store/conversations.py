@@ -15,7 +15,6 @@ from orchestrion._store.database import Database, text_digest
 
 _DIGEST = 16
 _REMEMBERED = 50_000
-_PAGE = 256
 _MESSAGES = ("messages", "input")  # the names that APIs give their list of messages
 
 
@@ -113,17 +112,12 @@ def read_calls(database: Database, names: Sequence[str]) -> list[StoredCall]:
 
 def read_all_calls(database: Database, who: str | None) -> Iterator[StoredCall]:
     """Yield all calls that were answered or failed, in the order of their records."""
-    last = 0
-    where = "rowid > ? AND kind IN ('answer', 'cached', 'failed') AND (? IS NULL OR who = ?)"
-    while True:
-        query = f"SELECT rowid FROM calls WHERE {where} ORDER BY rowid LIMIT {_PAGE}"
-        numbers = database.all(query, (last, who, who))
-        for (number,) in numbers:
-            for row in database.rows("calls", "WHERE rowid = ?", (number,)):
-                yield _call(database, row["key"].removesuffix("/failed"), row)
-        if not numbers:
-            return
-        last = numbers[-1][0]
+    where = "kind IN ('answer', 'cached', 'failed') AND (? IS NULL OR who = ?)"
+    query = f"SELECT rowid FROM calls WHERE {where} ORDER BY rowid"
+    # One at a time: answers may be long.
+    for (number,) in database.all(query, (who, who)):
+        for row in database.rows("calls", "WHERE rowid = ?", (number,)):
+            yield _call(database, row["key"].removesuffix("/failed"), row)
 
 
 def _call(database: Database, name: str, row: dict[str, Any]) -> StoredCall:

@@ -7,7 +7,6 @@ stands beside the database, which belongs to the one process that trains.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from orchestrion._errors import StoreError
 from orchestrion._secrets import hidden
-from orchestrion._store.files import make_folder, write_atomic
+from orchestrion._store.files import explain, make_folder, write_atomic
 
 FOLDER = "evaluations"
 
@@ -30,12 +29,11 @@ def keep_evaluation(directory: Path, document: Mapping[str, Any]) -> Path:
         number += 1
         path = folder / f"{number}.json"
         try:
-            # Takes the number: two that evaluate at once get two files.
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            path.touch(exist_ok=False)  # takes the number: two that evaluate at once get two files
         except FileExistsError:
             continue
         except OSError as error:
-            raise StoreError(f"{path}: cannot be written to ({error.strerror})") from error
+            raise StoreError(explain(error, path)) from error
         write_atomic(path, [text.encode()], "evaluation-file")
         return path
 

@@ -91,10 +91,8 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
-def remove_stale(folder: Path) -> list[Path]:
+def remove_stale(folder: Path) -> None:
     """Remove what interrupted writes left behind; only for the one writer of a folder."""
-    stale = sorted(folder.glob(".*.tmp")) if folder.is_dir() else []
-    for path in stale:
+    for path in folder.glob(".*.tmp"):
         with suppress(OSError):
             path.unlink()
-    return stale

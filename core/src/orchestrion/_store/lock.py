@@ -91,17 +91,15 @@ class RunLock:
         self._path = directory / NAME
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise StoreError(explain(error, self._path)) from error
-        try:
-            self._acquire()
-            # Rewritten whole: what a holder that died left in it is gone.
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, json.dumps(asdict(Holder.this())).encode(), 0)
-        except (OSError, StoreError) as error:
-            os.close(self._descriptor)
-            if isinstance(error, StoreError):
+            try:
+                self._acquire()
+                # Rewritten whole: what a holder that died left in it is gone.
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, json.dumps(asdict(Holder.this())).encode(), 0)
+            except BaseException:
+                os.close(self._descriptor)
                 raise
+        except OSError as error:
             raise StoreError(explain(error, self._path)) from error
         _held.add(self._descriptor)
 

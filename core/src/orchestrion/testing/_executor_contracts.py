@@ -55,9 +55,9 @@ class Mortal(Agent):
 
     async def _answer(self, key: Key, calls: Calls) -> Output:
         async def answer() -> Answer:
-            return Answer({"draw": key.uniform()}, Usage(1, 2, 3, 0.5))
+            return Answer({"draw": key.uniform()}, Usage(calls=1, usd=0.5))
 
-        given = await calls.run(Request("kit", key.hex()), answer, Usage(1, 2, 3, 0.5))
+        given = await calls.run(Request("kit", key.hex()), answer)
         return Output(str(given.data["draw"]), usage=Usage(cost=0.1))
 
 
