@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from attrs import astuple, evolve
@@ -48,7 +50,7 @@ def test_estimates_are_the_same_on_every_machine() -> None:
     judged = Evaluator(decisions).judge("best", wanted(decisions, BEST))
     assert judged.overlap is not None
     assert judged.gain is not None
-    parts = {**judged.estimates, "gain": judged.gain, "overlap": judged.overlap}
+    parts: dict[str, Any] = {**judged.estimates, "gain": judged.gain, "overlap": judged.overlap}
     expected = {
         "dr": (0.8756728339702856, 0.8112452244579996, 0.9401004434825716),
         "snips": (0.8733766233766233, 0.807931692153994, 0.9388215545992529),

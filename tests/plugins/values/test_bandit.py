@@ -210,14 +210,6 @@ def test_where_the_first_choice_is_given_encoders_still_prepare(forced: dict[str
     assert all(job.policy.prepares for job in learner(**forced)._jobs(0, session, asking))  # type: ignore[union-attr]
 
 
-def test_successive_rejects_plays_the_survivors_alike() -> None:
-    session = Asked(lambda problem, name: {"a": 0.1, "b": 0.2, "c": 0.9}[name])
-    trained(session, episodes=300, algorithm="rejects")
-    last = Counter(name for _, name in session.chosen[-60:])
-    assert set(last) == {"b", "c"}
-    assert abs(last["b"] - last["c"]) <= 1
-
-
 def test_the_logged_probability_is_how_often_a_choice_is_taken() -> None:
     session = Asked(lambda problem, name: {"a": 0.5, "b": 0.45, "c": 0.0}[name])
     trainer = trained(session, episodes=40)

@@ -230,12 +230,6 @@ def test_a_start_that_is_likely_on_a_sample_is_not_kept_for_that(
     assert max(gains) > 1
 
 
-def test_the_same_seed_gives_the_same_model(learned: tuple[StateMoves, Beliefs]) -> None:
-    episodes = read(learned[0])
-    first, other = (fit(episodes.sequences, episodes.shape, 3, None, 2, 11) for _ in range(2))
-    assert first.begin.tobytes() == other.begin.tobytes()
-
-
 def test_beliefs_are_what_was_saved(learned: tuple[StateMoves, Beliefs]) -> None:
     _, beliefs = learned
     again = Beliefs.load(beliefs.save())
