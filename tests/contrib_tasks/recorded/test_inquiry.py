@@ -169,6 +169,14 @@ def test_a_cascade_is_an_opening_too(believer: Believer) -> None:
     assert planner(believer, 0.0, 0.0, 0.0).tree(0, ["a", "b", "c"], Strategy(())) is None
 
 
+def test_where_every_option_was_named_there_is_no_new_answer(believer: Believer) -> None:
+    two_options = Planner(believer, (0.0, 0.0, 0.0), [0, 1, 2], [(0, 2)])
+    first = two_options.tree(0, ["a", "b", "c"], Strategy((0, 1, 2)))
+    second = first["then"][1]  # the first answered
+    third = second["then"][2]  # the second gave the other answer
+    assert [len(plan["then"]) for plan in (first, second, third)] == [2, 3, 3]
+
+
 # ------------------------------------------------------------------------------ the trainer
 
 
