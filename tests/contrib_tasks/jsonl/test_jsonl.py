@@ -28,9 +28,9 @@ from orchestrion import (
     Model,
     OpenContext,
     Output,
-    Problem,
     RunError,
     Scores,
+    Split,
     SplitShares,
     Trajectory,
     Turn,
@@ -40,7 +40,6 @@ from orchestrion import (
     ceiling_of,
 )
 from orchestrion.config import from_data
-from orchestrion.runs import open_run
 from tests.end_to_end.support import called, here
 
 ALL_TEST = {"train": 0.0, "validation": 0.0, "test": 1.0}
@@ -56,13 +55,13 @@ def task(**settings: Any) -> Jsonl:
     return component
 
 
-def scores(settings: Jsonl, *contents: str, problem: Problem | None = None) -> Scores:
-    """Return the verdict on a problem, by default the first of `test`, after these turns."""
-    turns = [Turn(i, "a", output=Output(text)) for i, text in enumerate(contents)]
+def scores(settings: Jsonl, *contents: str, status: Any = "completed") -> Scores:
+    """Return the verdict on the first problem of `test` after these turns."""
+    turns = [Turn(i, "a", None, Output(text), status) for i, text in enumerate(contents)]
 
     async def main() -> Scores:
         async with settings.open(OpenContext("task", Key(0))) as opened:
-            first = problem or opened.problems("test")[0]
+            first = opened.problems("test")[0]
             return await opened.verify(first, Trajectory(turns), None, final=True, calls=None)  # type: ignore[arg-type]
 
     return asyncio.run(main())
@@ -119,6 +118,11 @@ def right(answer: str, expected: Any, **settings: Any) -> float:
         ("not JSON", {"a": 1}, {"check": "json"}, 0),
         ('{"a": NaN}', {"a": 1}, {"check": "json"}, 0),
         ("[" * 100_000, {"a": 1}, {"check": "json"}, 0),
+        ("9" * 40 + "e999960", 42, {"check": "number"}, 0),
+        ('{"a": [1, {"b": "x"}]}', {"a": [1, {"b": "x"}]}, {"check": "json"}, 1),
+        ('{"a": [1]}', {"a": [1, 2]}, {"check": "json"}, 0),
+        ('{"a": {"b": 1, "c": 2}}', {"a": {"b": 1}}, {"check": "json"}, 0),
+        ('{"a": {"b": 2}}', {"a": {"b": 1}}, {"check": "json"}, 0),
     ],
 )
 def test_an_answer_is_compared(
@@ -161,6 +165,11 @@ def bad(answer: str, expected: Any, row: Mapping[str, Any]) -> Any:
     return "yes"
 
 
+async def waits(answer: str, expected: Any, row: Mapping[str, Any]) -> bool:
+    """A check that nobody awaits."""
+    return True
+
+
 def test_a_check_of_ones_own() -> None:
     assert right("abc", "xyz", check=f"{__name__}:close") == 1
     assert right("ab", "xyz", check=f"{__name__}:close") == 0
@@ -168,6 +177,8 @@ def test_a_check_of_ones_own() -> None:
         right("ab", "xyz", check=f"{__name__}:bad")
     with pytest.raises(UsageError, match="check: cannot load"):
         right("ab", "xyz", check="no_such_module:close")
+    with pytest.raises(UsageError, match="must be a plain function"):
+        right("ab", "xyz", check=f"{__name__}:waits")
 
 
 # ---------------------------------------------------------------- a judge as the check
@@ -276,16 +287,8 @@ def test_claims_count_for_nothing(content: str, value: float) -> None:
 
 
 def test_no_turn_and_failed_turns_have_no_answer() -> None:
-    settings = task(rows=[ROW])
-    assert scores(settings).value == 0
-    failed = Turn(0, "a", status="failed", output=Output("Paris"))
-
-    async def main() -> Scores:
-        async with settings.open(OpenContext("task", Key(0))) as opened:
-            problem = opened.problems("test")[0]
-            return await opened.verify(problem, Trajectory([failed]), None, final=True, calls=None)  # type: ignore[arg-type]
-
-    assert asyncio.run(main()).value == 0
+    assert scores(task(rows=[ROW])).value == 0
+    assert scores(task(rows=[ROW]), "Paris", status="failed").value == 0
 
 
 def test_the_last_turn_counts_or_that_of_the_solver() -> None:
@@ -316,22 +319,6 @@ def test_agents_see_the_question_and_nothing_hidden() -> None:
     assert "Paris" not in repr(problem)
 
 
-def test_an_episode_of_a_real_engine_is_judged(tmp_path: Path) -> None:
-    config = {
-        "task": {"use": "jsonl", "rows": [{"question": "ab", "answer": "ab"}], "split": ALL_TEST},
-        "agents": {"a": {"use": "echo"}},
-        "policy": {"use": "sequence", "steps": ["a"]},
-    }
-    (tmp_path / "team.yaml").write_text(json.dumps(config))
-
-    async def main() -> bool:
-        async with open_run(tmp_path / "team.yaml") as trained:
-            problem = trained.engine.team.task.problems("test")[0]
-            return (await trained.engine.run("e", problem, Key(0))).success
-
-    assert asyncio.run(main())
-
-
 # ---------------------------------------------------------------- files
 
 ROWS = [{"question": f"q{i}", "answer": f"a{i}", "part": part} for i, part in enumerate("xy")]
@@ -360,7 +347,7 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "settings", "message"),
+    ("name", "content", "settings", "message"),
     [
         ("a.txt", "x", {}, r"a\.txt: unknown kind of file; use \.jsonl"),
         ("a.jsonl", '{"question": "q"', {}, r"a\.jsonl:1: is not JSON"),
@@ -406,31 +393,32 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
         ),
         ("a.csv", "question,answer,s\nq,x,dev\n", {"splits": "s"}, "'dev'; want train"),
         ("a.csv", "question,answer,n\nq,x,1\nr,x,1\n", {"id": "n"}, "same name as .*a.csv:2: '1'"),
-        ("a.csv", "question,answer\n", {}, "has no rows"),
+        ("a.csv", "question,answer\n", {}, r"a\.csv: has no rows"),
+        ("a.csv", b"question,answer\n\xff,x\n", {}, r"a\.csv: is not UTF-8 \(byte 16\)"),
+        ("a.csv", 'question,answer\nq,"x\n', {}, r"a\.csv:2: is not CSV"),
+        ("a.csv.gz", "no gzip", {}, r"a\.csv\.gz: cannot be read"),
+        ("a.csv", "question,answer\nq," + "[" * 9000 + "\n", {"check": "json"}, "too deep"),
+        ("a.csv", "question,answer\nq,{}\n", {"check": "json"}, "at least one field"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(
     name: str,
-    text: str,
+    content: str | bytes,
     settings: Mapping[str, Any],
     message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UsageError, match=message):
         task(**{"file": name, **settings}).problems("test")
 
 
-def test_a_column_divides_the_rows(tmp_path: Path) -> None:
-    rows = [{"question": s, "answer": "x", "s": s} for s in ("train", "validation", "test")]
-    settings = task(rows=rows, splits="s")
-    assert [settings.problems(split)[0].text for split in ("train", "validation", "test")] == [
-        "train",
-        "validation",
-        "test",
-    ]
+def test_a_column_divides_the_rows() -> None:
+    names: tuple[Split, ...] = ("train", "validation", "test")
+    settings = task(rows=[{"question": s, "answer": "x", "s": s} for s in names], splits="s")
+    assert [settings.problems(split)[0].text for split in names] == list(names)
 
 
 def test_equal_questions_are_in_one_split() -> None:

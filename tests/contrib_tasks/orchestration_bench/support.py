@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 from orchestrion_orchestration_bench.agents import options_for, play
 from orchestrion_orchestration_bench.committee import Committee
+from orchestrion_orchestration_bench.process import Process, evaluate, uniform
 from orchestrion_orchestration_bench.relay import Relay, Worker
+from orchestrion_orchestration_bench.rollout import roll_out
+from orchestrion_orchestration_bench.solved import Team
 from orchestrion_orchestration_bench.stop import Stop
 
 from orchestrion import (
+    Agent,
     Decision,
+    Episode,
     Key,
     Member,
     Observation,
+    Scores,
     Situation,
     Step,
     Turn,
     choices,
     is_blocked,
 )
+from orchestrion.testing import Fixed, opened_engine
 
 Chooser = Callable[[Observation], Mapping[str, float]]
 
@@ -61,6 +71,39 @@ def call(
 ) -> Step:
     """The environment after one call of a row."""
     return task.step(step.state, Turn(0, row, option, play(row, option, step.observation)), key)
+
+
+def run(
+    task: Any, agents: Mapping[str, Agent], steps: Sequence[Any], seed: int = 1, problem: int = 0
+) -> tuple[Episode, Scores]:
+    """An episode in the engine with a fixed sequence, and its scores."""
+
+    async def played() -> Episode:
+        async with opened_engine(dict(agents), Fixed(steps), task) as engine:
+            return await engine.run("e", task.problems("train")[problem], Key(seed))
+
+    episode = asyncio.run(played())
+    assert episode.scores is not None
+    return episode, episode.scores
+
+
+def agrees_with_random_play(
+    task: Relay | Stop, process: Process, roster: Sequence[Member], seed: int, dearest: float
+) -> bool:
+    """Whether 400 random episodes of each type are worth what the process says of random choices.
+
+    Within five standard errors of a number that lies in [0, span]; no call costs over `dearest`.
+    """
+    worth = evaluate(process, uniform(process), 1.0)
+    team, policy = Team.of(process, roster), Uniform(roster)
+    parts = [
+        roll_out(task, policy.decide, team, kind, 400, Key(seed).child(i), training=True)
+        for i, kind in enumerate(task.rules.kinds)
+    ]
+    results = np.concatenate(parts)
+    spans = np.array([1.0, dearest * task.horizon, task.horizon])
+    error = np.abs(results.mean(axis=0) - (worth.quality, worth.cost, worth.calls))
+    return bool((error <= 5 * spans / (2 * np.sqrt(len(results)))).all())
 
 
 def reference_value(task: Relay, weight: float) -> float:

@@ -36,6 +36,7 @@ from tests.contrib_tasks.orchestration_bench.support import (
 )
 
 RELAY = Relay(partial=0.3)
+TEAM = relay_team(RELAY)
 
 
 class Table:
@@ -76,7 +77,7 @@ def best_choices(task: Relay, weight: float) -> Chooser:
 
 
 def test_the_best_policy_has_no_regret() -> None:
-    report = regret(RELAY, best_choices(RELAY, 1.0), relay_team(RELAY))
+    report = regret(RELAY, best_choices(RELAY, 1.0), TEAM)
     assert report.sampled.method == report.greedy.method == "exact"
     assert report.sampled.regret == pytest.approx(0, abs=1e-12)
     assert report.sampled.worth.by_type == pytest.approx(report.optimum.by_type)
@@ -84,7 +85,7 @@ def test_the_best_policy_has_no_regret() -> None:
 
 def test_random_probabilities_have_the_regret_of_random() -> None:
     for task, team, weight in (
-        (RELAY, relay_team(RELAY), 1.0),
+        (RELAY, TEAM, 1.0),
         (Committee(slots=3), [*committee_team(Committee(slots=3)), Member("stop")], 0.01),
         (evolve(Stop(), horizon=4), stop_team(Stop()), 1.0),
     ):
@@ -99,9 +100,8 @@ def test_greedy_takes_the_likeliest_choice() -> None:
         def weights(self, situation: Situation) -> list[float]:
             return [2.0 if one == Activation("generalist") else 1.0 for one in self.choices]
 
-    team = relay_team(RELAY)
-    report = regret(RELAY, Mostly(team), team)
-    always = regret(RELAY, lambda seen: {"generalist": 1.0}, team)
+    report = regret(RELAY, Mostly(TEAM), TEAM)
+    always = regret(RELAY, lambda seen: {"generalist": 1.0}, TEAM)
     assert report.greedy.worth == always.sampled.worth
     assert report.greedy.worth.calls == 10
 
@@ -118,8 +118,7 @@ def test_always_the_generalist() -> None:
 
 
 def test_a_policy_without_probabilities_is_played_and_says_so() -> None:
-    team = relay_team(RELAY)
-    report = regret(RELAY, Uniform(team), team, episodes=2000)
+    report = regret(RELAY, Uniform(TEAM), TEAM, episodes=2000)
     exact = report.optimum.value - report.random.value
     assert report.sampled.method == "monte carlo"
     assert report.sampled.episodes == 2000
@@ -136,8 +135,7 @@ def test_a_policy_that_reads_the_turns_is_found_out_and_played() -> None:
             used = sum(turn.agent == "critic" for turn in situation.trajectory)
             return [1.0 + used, *([1.0] * (len(self.choices) - 1))]
 
-    team = relay_team(RELAY)
-    report = regret(RELAY, Counting(team), team, episodes=400)
+    report = regret(RELAY, Counting(TEAM), TEAM, episodes=400)
     assert report.sampled.method == "monte carlo"
     assert "goes by more than the observation" in report.note
 
@@ -147,8 +145,7 @@ def test_a_policy_that_counts_turns_goes_by_the_observation() -> None:
         def weights(self, situation: Situation) -> list[float]:
             return [1.0 + len(situation.trajectory), *([1.0] * (len(self.choices) - 1))]
 
-    team = relay_team(RELAY)
-    assert regret(RELAY, Patient(team), team).sampled.method == "exact"
+    assert regret(RELAY, Patient(TEAM), TEAM).sampled.method == "exact"
 
 
 def test_a_policy_that_takes_what_is_blocked_is_played() -> None:
@@ -160,14 +157,13 @@ def test_a_policy_that_takes_what_is_blocked_is_played() -> None:
 
 
 def test_a_limit_below_the_horizon_cuts_episodes_off() -> None:
-    team = relay_team(RELAY)
-    report = regret(RELAY, Table(team), team, turns=3, episodes=100)
+    report = regret(RELAY, Table(TEAM), TEAM, turns=3, episodes=100)
     assert "limits.turns" in report.note
     assert report.sampled.worth.calls <= 3
-    always = regret(RELAY, lambda seen: {"tester": 1.0}, team, turns=3, episodes=10)
+    always = regret(RELAY, lambda seen: {"tester": 1.0}, TEAM, turns=3, episodes=10)
     assert always.sampled.worth.quality == 0.0
     assert always.sampled.worth.cost == pytest.approx(0.09)
-    assert regret(RELAY, Table(team), team, turns=10).sampled.method == "exact"
+    assert regret(RELAY, Table(TEAM), TEAM, turns=10).sampled.method == "exact"
 
 
 def test_too_many_histories_are_played() -> None:
@@ -208,16 +204,15 @@ def test_the_best_value_is_that_of_the_team() -> None:
 
 
 def test_agents_go_by_the_row_they_play() -> None:
-    named = relay_team(RELAY)
-    other = [Member(f"agent-{i}") for i in range(len(named))]
-    plays = {mine.name: row.name for mine, row in zip(other, named, strict=True)}
+    other = [Member(f"agent-{i}") for i in range(len(TEAM))]
+    plays = {mine.name: row.name for mine, row in zip(other, TEAM, strict=True)}
     assert regret(RELAY, Table(other), other, plays=plays).sampled == (
-        regret(RELAY, Table(named), named).sampled
+        regret(RELAY, Table(TEAM), TEAM).sampled
     )
 
 
 def test_a_policy_may_stop_by_itself_or_by_a_terminator() -> None:
-    workers = relay_team(RELAY)[:-1]
+    workers = TEAM[:-1]
     alone = regret(RELAY, Table(workers, stop=True), workers)
     team = [*workers, Member("terminator")]
     with_agent = regret(RELAY, Table(team), team)
@@ -226,7 +221,7 @@ def test_a_policy_may_stop_by_itself_or_by_a_terminator() -> None:
 
 
 def test_two_agents_of_one_row_count_twice_for_random() -> None:
-    team = [*relay_team(RELAY), Member("planner-2")]
+    team = [*TEAM, Member("planner-2")]
     report = regret(RELAY, Table(team), team, plays={"planner-2": "planner"})
     assert report.sampled.worth.value == pytest.approx(report.random.value)
 
@@ -242,35 +237,28 @@ def test_other_tasks_are_refused() -> None:
 
 
 def test_answers_that_are_no_distributions_are_refused() -> None:
-    team = relay_team(RELAY)
     with pytest.raises(UsageError, match="do not sum to 1"):
-        regret(RELAY, lambda seen: {"planner": 0.5}, team)
+        regret(RELAY, lambda seen: {"planner": 0.5}, TEAM)
     with pytest.raises(UsageError, match="'nobody' is not a choice"):
-        regret(RELAY, lambda seen: {"nobody": 1.0}, team)
+        regret(RELAY, lambda seen: {"nobody": 1.0}, TEAM)
 
     class Short(Table):
         def probabilities(self, situations: Sequence[Situation]) -> np.ndarray:
             return super().probabilities(situations)[:, :-1]
 
     with pytest.raises(UsageError, match=r"shape \(4, 7\), expected \(4, 8\)"):
-        regret(RELAY, Short(team), team)
+        regret(RELAY, Short(TEAM), TEAM)
 
 
 # ---------------------------------------------------------------------- the report
 
 
-def test_the_report_is_plain_data_and_readable() -> None:
-    team = relay_team(RELAY)
-    report = regret(RELAY, Table(team), team)
+def test_the_report_is_plain_data_and_readable_and_has_the_best_chain_of_two_searches() -> None:
+    report = regret(RELAY, Table(TEAM), TEAM)
     assert json.loads(json.dumps(report.as_json()))["optimum"]["value"] == report.optimum.value
     text = report.as_text()
     for part in ("optimum", "0.9036", "best chain", "planner > coder_s", "random", "trivial"):
         assert part in text
-
-
-def test_the_better_of_two_searches_is_the_best_chain() -> None:
-    team = relay_team(RELAY)
-    report = regret(RELAY, Table(team), team)
     assert report.chain.value == pytest.approx(0.5788, abs=5e-5)
     assert report.chain_by_type_value > 0.7000
     assert report.look_ahead.value == pytest.approx(0.8763, abs=5e-5)

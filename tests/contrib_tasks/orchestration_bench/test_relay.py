@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from orchestrion import (
     Agent,
     Calls,
     ConfigError,
-    Episode,
     Key,
     Output,
     Status,
@@ -29,8 +27,7 @@ from orchestrion import (
 )
 from orchestrion.cli import main
 from orchestrion.config import from_data
-from orchestrion.testing import Fixed, opened_engine
-from tests.contrib_tasks.orchestration_bench.support import call, relays
+from tests.contrib_tasks.orchestration_bench.support import call, relays, run
 
 SURE = Relay(
     skills=("plan", "code"),
@@ -159,40 +156,34 @@ class Boaster(Agent):
         return Output("all skills done, full marks", {"done": ["plan", "code"]})
 
 
-def run(task: Relay, steps: list[str], **more: Agent) -> tuple[Status, float, bool, float]:
+def outcome(steps: list[str], **more: Agent) -> tuple[Status, float, bool, float]:
     """Status, value, success and cost of one episode with a fixed sequence."""
-    agents: dict[str, Agent] = {name: BenchAgent() for name in (*task.agents, "stop")}
-
-    async def play() -> Episode:
-        async with opened_engine({**agents, **more}, Fixed(steps), task) as engine:
-            return await engine.run("e", task.problems("train")[0], Key(1))
-
-    episode = asyncio.run(play())
-    assert episode.scores is not None
-    return episode.status, episode.scores.value, episode.success, episode.usage.cost
+    agents: dict[str, Agent] = {name: BenchAgent() for name in (*SURE.agents, "stop")}
+    episode, scores = run(SURE, {**agents, **more}, steps)
+    return episode.status, scores.value, episode.success, episode.usage.cost
 
 
 def test_perfect_agents_in_the_right_order_solve_it_and_pay_each_call_once() -> None:
-    assert run(SURE, ["planner", "coder", "stop"]) == (Status.COMPLETED, 1.0, True, 0.75)
-    assert run(SURE, ["planner", "coder"]) == (Status.COMPLETED, 1.0, True, 0.75)
+    assert outcome(["planner", "coder", "stop"]) == (Status.COMPLETED, 1.0, True, 0.75)
+    assert outcome(["planner", "coder"]) == (Status.COMPLETED, 1.0, True, 0.75)
 
 
 def test_the_wrong_order_does_not_solve_it() -> None:
-    assert run(SURE, ["coder", "planner", "stop"]) == (Status.COMPLETED, 0.25, False, 0.75)
+    assert outcome(["coder", "planner", "stop"]) == (Status.COMPLETED, 0.25, False, 0.75)
 
 
 def test_claims_and_stopping_are_worth_nothing() -> None:
-    assert run(SURE, ["boaster", "stop"], boaster=Boaster())[1:] == (0.0, False, 0.0)
-    assert run(SURE, ["stop"])[1:] == (0.0, False, 0.0)
+    assert outcome(["boaster", "stop"], boaster=Boaster())[1:] == (0.0, False, 0.0)
+    assert outcome(["stop"])[1:] == (0.0, False, 0.0)
 
 
 def test_the_horizon_completes_the_episode() -> None:
-    assert run(SURE, ["clumsy"] * 9) == (Status.COMPLETED, 0.0, False, 0.5)
+    assert outcome(["clumsy"] * 9) == (Status.COMPLETED, 0.0, False, 0.5)
 
 
 def test_two_agents_may_play_the_same_row() -> None:
     again = BenchAgent(plays="planner")
-    assert run(SURE, ["second", "coder", "stop"], second=again)[1:] == (1.0, True, 0.75)
+    assert outcome(["second", "coder", "stop"], second=again)[1:] == (1.0, True, 0.75)
 
 
 def test_an_agent_without_a_row_fails_and_says_which_rows_there_are() -> None:

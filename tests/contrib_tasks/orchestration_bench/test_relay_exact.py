@@ -15,12 +15,10 @@ from orchestrion_orchestration_bench.process import (
     uniform,
 )
 from orchestrion_orchestration_bench.relay import Relay
-from orchestrion_orchestration_bench.rollout import roll_out
-from orchestrion_orchestration_bench.solved import Team, relay_process
+from orchestrion_orchestration_bench.solved import relay_process
 
-from orchestrion import Key
 from tests.contrib_tasks.orchestration_bench.support import (
-    Uniform,
+    agrees_with_random_play,
     reference_value,
     relay_team,
     relays,
@@ -106,19 +104,4 @@ def test_no_policy_beats_the_best(task: Relay, seed: int, weight: float) -> None
 @settings(max_examples=8)
 @given(relays(), st.integers(0, 99))
 def test_playing_agrees_with_the_exact_value(task: Relay, seed: int) -> None:
-    process, roster = relay_process(task), relay_team(task)
-    worth = evaluate(process, uniform(process), 1.0)
-    team = Team.of(process, roster)
-    each = 400
-    results = np.concatenate(
-        [
-            roll_out(
-                task, Uniform(roster).decide, team, one, each, Key(seed).child(i), training=True
-            )
-            for i, one in enumerate(task.rules.kinds)
-        ]
-    )
-    # Five standard errors of a number that lies in [0, range].
-    spans = np.array([1.0, 0.3 * task.horizon, task.horizon])
-    error = np.abs(results.mean(axis=0) - (worth.quality, worth.cost, worth.calls))
-    assert (error <= 5 * spans / (2 * np.sqrt(len(results)))).all()
+    assert agrees_with_random_play(task, relay_process(task), relay_team(task), seed, 0.3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -22,24 +21,16 @@ from orchestrion_orchestration_bench.process import (
     optimum,
     uniform,
 )
-from orchestrion_orchestration_bench.rollout import roll_out
 from orchestrion_orchestration_bench.solved import Solved, Team, solve
 from orchestrion_orchestration_bench.stop import Checker, Solver, Stop, StopState
 
-from orchestrion import (
-    Agent,
-    Episode,
-    Key,
-    Member,
-    Observation,
-    Output,
-    Status,
-    Step,
-    Turn,
-    UsageError,
+from orchestrion import Key, Member, Observation, Output, Status, Step, Turn, UsageError
+from tests.contrib_tasks.orchestration_bench.support import (
+    agrees_with_random_play,
+    call,
+    run,
+    stop_team,
 )
-from orchestrion.testing import Fixed, opened_engine
-from tests.contrib_tasks.orchestration_bench.support import Uniform, call, stop_team
 
 SURE = Stop(
     types={"easy": 0.0, "hard": 1.0},
@@ -122,26 +113,21 @@ def test_features_have_one_length_and_tell_histories_apart() -> None:
     assert len(set(shown)) == len(shown)
 
 
-def run(steps: list[str], kind: int = 0) -> tuple[Status, float, float]:
-    agents: dict[str, Agent] = {
-        name: BenchAgent() for name in ("solver", "checker", "submit", "abstain", "stop")
-    }
-
-    async def play() -> Episode:
-        async with opened_engine(agents, Fixed(steps), SURE) as engine:
-            return await engine.run("e", SURE.problems("train")[kind], Key(1))
-
-    episode = asyncio.run(play())
-    assert episode.scores is not None
-    return episode.status, episode.scores.value, episode.usage.cost
-
-
-def test_episodes_in_the_engine() -> None:
-    assert run(["solver", "checker", "submit"]) == (Status.COMPLETED, 1.0, 0.375)
-    assert run(["solver", "submit"], kind=1) == (Status.COMPLETED, 0.0, 0.25)
-    assert run(["abstain", "solver"]) == (Status.COMPLETED, 0.5, 0.0)
-    assert run(["solver"]) == (Status.COMPLETED, 1.0, 0.25), "stopping hands in what is there"
-    assert run(["submit", "stop"]) == (Status.COMPLETED, 0.0, 0.0), "blocked, and free"
+@pytest.mark.parametrize(
+    ("steps", "kind", "value", "cost"),
+    [
+        (["solver", "checker", "submit"], 0, 1.0, 0.375),
+        (["solver", "submit"], 1, 0.0, 0.25),
+        (["abstain", "solver"], 0, 0.5, 0.0),
+        pytest.param(["solver"], 0, 1.0, 0.25, id="stopping hands in what is there"),
+        pytest.param(["submit", "stop"], 0, 0.0, 0.0, id="blocked, and free"),
+    ],
+)
+def test_episodes_in_the_engine(steps: list[str], kind: int, value: float, cost: float) -> None:
+    names = ("solver", "checker", "submit", "abstain", "stop")
+    episode, scores = run(SURE, {name: BenchAgent() for name in names}, steps, problem=kind)
+    assert (episode.status, scores.value) == (Status.COMPLETED, value)
+    assert episode.usage.cost == cost
 
 
 BAD = {
@@ -282,25 +268,8 @@ def test_no_policy_beats_the_best_and_beliefs_are_enough(
 @settings(max_examples=6)
 @given(tables, st.integers(0, 99))
 def test_playing_agrees_with_the_exact_value(task: Stop, seed: int) -> None:
-    process, roster = stop_exact.process_of(task), stop_team(task)
-    worth = evaluate(process, uniform(process), 1.0)
-    results = np.concatenate(
-        [
-            roll_out(
-                task,
-                Uniform(roster).decide,
-                Team.of(process, roster),
-                one,
-                400,
-                Key(seed).child(one.category),
-                training=True,
-            )
-            for one in task.rules.kinds
-        ]
-    )
-    spans = np.array([1.0, task.horizon, task.horizon])
-    error = np.abs(results.mean(axis=0) - (worth.quality, worth.cost, worth.calls))
-    assert (error <= 5 * spans / (2 * np.sqrt(len(results)))).all()
+    process = stop_exact.process_of(task)
+    assert agrees_with_random_play(task, process, stop_team(task), seed, 1.0)
 
 
 def test_too_many_histories_are_reported_and_beliefs_still_do() -> None:

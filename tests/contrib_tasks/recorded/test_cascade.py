@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from attrs import frozen
 from orchestrion_recorded.baselines import (
     Strategy,
     best_by_category,
@@ -24,10 +25,13 @@ from orchestrion import (
     Activation,
     Agent,
     CheckpointError,
+    Episode,
     Key,
     Member,
     OpenContext,
     Output,
+    Reward,
+    RewardFunction,
     Saved,
     UsageError,
 )
@@ -144,9 +148,23 @@ def test_what_it_saves_it_loads_and_refuses_for_another_team() -> None:
         other.load(Saved(data={"first": []}))
 
 
+@frozen
+class Odd(RewardFunction):
+    """Makes calls, or gives no reward."""
+
+    asks: bool
+
+    async def score(self, episode: Episode, calls: Any) -> Reward | None:
+        """Ask about the episode."""
+        return await calls.run(episode) if self.asks else None
+
+
 def test_the_trainer_says_what_it_cannot_do() -> None:
     data = of().resolved()
+    odd = {"use": f"{__name__}:Odd"}
     for sections, message in (
+        ({"reward": {**odd, "asks": True}}, "a reward that makes no calls"),
+        ({"reward": {**odd, "asks": False}}, "a reward for every episode"),
         ({"policy": {"use": "sequence"}}, "trains the policy cascade"),
         ({"reward": {"use": "outcome-minus-cost", "step_weight": "log"}}, "proportion to the cost"),
         ({"agents": {"ask": {"use": "recorded", "models": ["x"]}}}, "no agent of the team asks"),

@@ -46,6 +46,21 @@ def test_only_training_questions_are_looked_at() -> None:
     assert Recording(settings, spoiled).estimates == task.estimates
 
 
+def test_estimates_are_the_same_on_every_machine() -> None:
+    made = generate(Generated(questions=300, models=3, groups=2, none=0.1, missing=0.1))
+    found = estimate(made, 20.0, 3)
+    assert (found.groups, found.options) == (("g1", "g2"), 8)
+    assert found.coincide == pytest.approx(0.2567049808429119)
+    assert found.votes[1] == pytest.approx([610489, 1658009, 2600034], rel=1e-6)
+    for rates, expected in (
+        (found.prior[0], [0.36314780584322126, 0.1849423400964606, 0.4519098540603183]),
+        (found.right[1][0], [0.14567502612442385, 0.30229814786669024, 0.5529815777019564]),
+        (found.wrong[2][2], [0.4582258105642977, 0.2709601157540216, 0.06044650915828102]),
+        (found.none[0][1], [0.12771306911183072, 0.10241092906994786, 0.09184940550377882]),
+    ):
+        assert rates == pytest.approx(expected, rel=1e-6)
+
+
 def test_a_vote_is_the_log_odds_against_coincidence() -> None:
     found = estimate(MADE, 0.0, 4)
     right = np.mean([r.answers["m2"].answer == r.right for r in MADE.rows if _told(r, "m2")])

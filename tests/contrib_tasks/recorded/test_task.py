@@ -22,10 +22,12 @@ from orchestrion import (
     Calls,
     Episode,
     Key,
+    Observation,
     Output,
     Scores,
     SplitShares,
     Status,
+    Step,
     Turn,
     Usage,
     UsageError,
@@ -64,14 +66,19 @@ def episode(
     return asyncio.run(engine.run("e", task.problem_from(name), Key(1)))
 
 
+def shown(of: Episode | Step) -> Observation:
+    """What was observed last."""
+    assert of.observation is not None
+    return of.observation
+
+
 def asks(*models: str) -> list[list[Activation]]:
     return [[Activation("ask", model)] for model in models]
 
 
 def test_asking_shows_the_answer_at_its_price() -> None:
     found = episode(opened(QUESTIONS), "hard", *asks("cheap", "dear"))
-    assert found.observation is not None
-    assert found.observation.data["answers"] == {"cheap": "A", "dear": "C"}
+    assert shown(found).data["answers"] == {"cheap": "A", "dear": "C"}
     assert [turn.usage.cost for turn in found.turns] == [0.125, 1.0]
     assert found.usage == Usage(2, cost=1.125)
 
@@ -91,9 +98,8 @@ def test_asking_nobody_or_only_silent_models_is_wrong() -> None:
     silent = episode(task, "silent", *asks("cheap"))
     assert not silent.success
     assert silent.usage.cost == 0.125, "a silent model is paid"
-    assert silent.observation is not None
-    assert silent.observation.data["answers"] == {"cheap": None}
-    assert silent.observation.data["vote"] is None
+    assert shown(silent).data["answers"] == {"cheap": None}
+    assert shown(silent).data["vote"] is None
 
 
 def test_the_episode_ends_when_nobody_is_left_to_ask() -> None:
@@ -105,8 +111,7 @@ def test_the_episode_ends_when_nobody_is_left_to_ask() -> None:
 
 def test_a_model_is_asked_once_and_never_without_a_record() -> None:
     task = opened(QUESTIONS)
-    blocked = after(task, "silent", ("cheap",)).observation.blocked  # type: ignore[union-attr]
-    assert blocked == {"ask:cheap", "ask:dear"}
+    assert shown(after(task, "silent", ("cheap",))).blocked == {"ask:cheap", "ask:dear"}
     again = episode(task, "easy", *asks("cheap", "cheap"))
     assert again.turns[1].status == "failed"
     assert again.usage.cost == 0.125
@@ -118,13 +123,12 @@ def test_agents_named_like_models_are_blocked_by_their_name() -> None:
     task = Recording(RecordedTask(split=ALL_TRAIN), QUESTIONS, engine.team.roster)
     found = episode(task, "easy", "cheap", agents=agents)
     assert found.turns[0].usage.cost == 0.125
-    assert found.observation is not None
-    assert found.observation.blocked == {"cheap", "any:cheap"}
+    assert shown(found).blocked == {"cheap", "any:cheap"}
 
 
 def test_an_agent_that_is_not_in_the_team_is_blocked_after_it_asked() -> None:
     task = Recording(RecordedTask(split=ALL_TRAIN), QUESTIONS)
-    assert after(task, "easy", ("cheap",)).observation.blocked == {"ask:cheap"}  # type: ignore[union-attr]
+    assert shown(after(task, "easy", ("cheap",))).blocked == {"ask:cheap"}
 
 
 def test_what_was_not_paid_for_is_not_shown() -> None:
@@ -224,8 +228,7 @@ def test_features_have_one_length_and_stay_in_bounds(of: Table) -> None:
     for one in of.rows:
         for count in range(4):
             for chosen in combinations(one.answers, count):
-                observation = after(task, one.id, chosen).observation
-                assert observation is not None
+                observation = shown(after(task, one.id, chosen))
                 lengths.add(len(observation.features))
                 assert all(-1 <= x <= 1 for x in observation.features)
                 assert observation.progress is not None
@@ -234,10 +237,44 @@ def test_features_have_one_length_and_stay_in_bounds(of: Table) -> None:
     assert len(lengths) == 1
 
 
+def test_features_are_the_same_on_every_machine() -> None:
+    features = shown(after(opened(QUESTIONS), "hard", ("cheap",))).features
+    assert features == pytest.approx(
+        [
+            0.0,
+            1.0,
+            0.153846153846,
+            1.0,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            1.0,
+            0.0,
+            0.0,
+            0.0,
+            0.310757706585,
+            0.698461230809,
+            0.0,
+            -0.17333819461,
+            -0.056710294455,
+            0.299633907576,
+            0.0,
+            1.0,
+            0.333333333333,
+            0.111111111111,
+            0.333333333333,
+            0.0,
+        ],
+        rel=1e-6,
+        abs=1e-9,
+    )
+
+
 def test_hints_are_of_the_choices_still_open() -> None:
     task = opened(QUESTIONS)
-    observation = after(task, "easy", ("cheap",)).observation
-    assert observation is not None
+    observation = shown(after(task, "easy", ("cheap",)))
     assert observation.hints
     assert not observation.hints.keys() & observation.blocked
     assert observation.hints.keys() | observation.blocked >= set().union(*task.blockers)
@@ -246,10 +283,7 @@ def test_hints_are_of_the_choices_still_open() -> None:
 def test_features_of_unseen_questions_tell_groups_apart() -> None:
     settings = RecordedTask(split=SPREAD)
     task = opened(BIG, settings)
-    by_group = {
-        p.category: task.start(p, Key(1)).observation.features  # type: ignore[union-attr]
-        for p in task.problems("test")
-    }
+    by_group = {p.category: shown(task.start(p, Key(1))).features for p in task.problems("test")}
     assert by_group["g"] != by_group["h"]
 
 
@@ -327,9 +361,7 @@ def test_with_scores_one_model_is_asked_and_its_score_is_the_result() -> None:
     assert judged(task, "a", step) == Scores(0.75, True, {"asked": 1.0})
     assert judged(task, "b", after(task, "b", ["dear"])).success is False
     assert judged(task, "b", after(task, "b", [])).value == 0.0
-    shown = step.observation
-    assert shown is not None
-    assert "0.75" not in shown.text
+    assert "0.75" not in shown(step).text
     assert task.problem_from("a").public().hidden is None
     data = matrix(task, "train")
     assert evaluate(data, best_single(data, 0.1)).reward(0.1).mean() == pytest.approx(0.7 - 0.1)
@@ -341,9 +373,9 @@ def test_with_folds_a_training_question_s_own_right_answer_has_no_part_in_what_i
     rows = [row(f"q{i}", "AB"[i % 2], ["A", "AB"[i % 2], "B"]) for i in range(12)]
     other = [row("q0", "C", ["A", "A", "B"]), *rows[1:]]
 
-    def shown(of: list[Row], folds: int) -> object:
+    def seen(of: list[Row], folds: int) -> Observation:
         task = opened(table(*of), RecordedTask(split=ALL_TRAIN, folds=folds))
-        return after(task, "q0", ["middle"]).observation
+        return shown(after(task, "q0", ["middle"]))
 
-    assert shown(rows, 4) == shown(other, 4)
-    assert shown(rows, 1) != shown(other, 1)
+    assert seen(rows, 4) == seen(other, 4)
+    assert seen(rows, 1) != seen(other, 1)

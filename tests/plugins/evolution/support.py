@@ -20,19 +20,10 @@ class Silent(Progress):
     def __init__(self, until: int | None = None) -> None:
         self.until = until
 
-    def stage(self, name: str, iterations: int, done: int) -> None:
-        """Do nothing."""
-
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
         """Interrupt the run if it has done enough iterations."""
         if self.until is not None and iteration + 1 >= self.until:
             raise KeyboardInterrupt
-
-    def noted(self, path: str, name: str, text: str) -> None:
-        """Do nothing."""
-
-    def evaluating(self, name: str, known: bool) -> None:
-        """Do nothing."""
 
 
 AGENTS: Mapping[str, Any] = {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from orchestrion_logged import Context, Logged
+from orchestrion_logged import Context, Logged, LogWriter
 
 WORTH = {"dog": {"small": 0.2, "large": 0.9}, "cat": {"small": 0.8, "large": 0.6}}
 """What each choice is worth on average, by category."""
@@ -39,12 +42,28 @@ def pets(count: int, large: float = 0.5, seed: int = 1) -> list[Logged]:
     return lines
 
 
-def written(path: object, lines: Sequence[Logged]) -> None:
+def written(path: Path, lines: Sequence[Logged]) -> None:
     """Write a log."""
-    from pathlib import Path
-
-    from orchestrion_logged import LogWriter
-
-    with LogWriter(Path(str(path))) as writer:
+    with LogWriter(path) as writer:
         for line in lines:
             writer.append(line)
+
+
+def team(folder: Path, rows: Sequence[tuple[str, str]], **sections: Any) -> Path:
+    """Write the config of a team of two functions, with questions and answers for all splits."""
+    data = {
+        "task": {
+            "use": "jsonl",
+            "rows": [{"question": question, "answer": answer} for question, answer in rows],
+            "split": {"train": 0.5, "validation": 0.0, "test": 0.5},
+        },
+        "agents": {
+            name: {"use": "function", "function": "os.path:basename"}
+            for name in ("billing", "technical")
+        },
+        "policy": {"use": "random"},
+        **sections,
+    }
+    path = folder / "team.yaml"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path

@@ -19,11 +19,12 @@ from attrs import frozen
 from click.testing import CliRunner
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
-from orchestrion_logged import EdgeLog, read_log
+from orchestrion_logged import EdgeLog, Logged, read_log
 
 import orchestrion as o
 from orchestrion import Activation, Decision, Key, Policy, Situation, UsageError
 from orchestrion.cli import main
+from tests.plugins.logged.support import team
 
 QUESTIONS = {"I was charged twice": "billing", "it does not start": "technical"}
 
@@ -47,24 +48,9 @@ class Weighs(Policy):
         return [Decision((Activation(name),)) for name in names]
 
 
-def team(folder: Path, policy: dict[str, Any]) -> Path:
-    rows = [{"question": text, "answer": who} for text, who in QUESTIONS.items()]
-    data = {
-        "task": {
-            "use": "jsonl",
-            "rows": rows * 4,
-            "split": {"train": 0.5, "validation": 0.0, "test": 0.5},
-        },
-        "agents": {
-            name: {"use": "function", "function": "not_installed_here:work"}
-            for name in sorted(set(QUESTIONS.values()))
-        },
-        "policy": policy,
-        "limits": {"turns": 1},
-    }
-    path = folder / "team.yaml"
-    path.write_text(json.dumps(data), encoding="utf-8")
-    return path
+def decisions(file: Path) -> list[Logged]:
+    """The lines of a log whose episodes are one decision each."""
+    return [line for [line] in read_log(file)]
 
 
 def test_an_edge_explores_and_its_log_tells_what_each_choice_is_worth(tmp_path: Path) -> None:
@@ -83,7 +69,7 @@ def test_an_edge_explores_and_its_log_tells_what_each_choice_is_worth(tmp_path: 
             chosen = sort({"messages": [{"role": "user", "content": text}]})
             episode.cost(0.1)
             episode.score = float(chosen == QUESTIONS[text])
-    lines = [line for [line] in read_log(file)]
+    lines = decisions(file)
     times = Counter((line.choice, line.propensity) for line in lines)
     assert set(times) == {("billing", 0.8), ("technical", 0.2)}
     assert 20 < times["technical", 0.2] < 60
@@ -97,7 +83,8 @@ def test_an_edge_explores_and_its_log_tells_what_each_choice_is_worth(tmp_path: 
 
 
 def test_a_routers_decisions_are_logged_with_the_policys_own_probabilities(tmp_path: Path) -> None:
-    route = o.router(team(tmp_path, {"use": f"{__name__}:Weighs"}))
+    sections = {"policy": {"use": f"{__name__}:Weighs"}, "limits": {"turns": 1}}
+    route = o.router(team(tmp_path, [*QUESTIONS.items()] * 4, **sections))
     log = EdgeLog(tmp_path / "log.jsonl", explore=0.2)
     edge = log.route(route)
     for _ in range(80):
@@ -107,7 +94,7 @@ def test_a_routers_decisions_are_logged_with_the_policys_own_probabilities(tmp_p
             asked = {"role": "user", "content": "a question"}
             assert edge([asked, said]) == o.END, "its turns are used up"
             episode.score = 1.0
-    lines = [line for [line] in read_log(tmp_path / "log.jsonl")]
+    lines = decisions(tmp_path / "log.jsonl")
     expected = {"billing": 0.8 * 0.75 + 0.1, "technical": 0.8 * 0.25 + 0.1}
     assert {line.choice: line.propensity for line in lines} == pytest.approx(expected)
     assert {line.allowed for line in lines} == {("billing", "technical")}
@@ -195,7 +182,7 @@ def test_a_node_of_langgraph_logs_where_it_goes(tmp_path: Path, threads: bool) -
         await asyncio.gather(*(asked(number) for number in range(20)))
 
     asyncio.run(all_at_once())
-    lines = [line for [line] in read_log(tmp_path / "log.jsonl")]
+    lines = decisions(tmp_path / "log.jsonl")
     assert {line.context.text: line.choice for line in lines} == went
     assert set(went.values()) == {"billing", "technical"}
     assert {line.propensity for line in lines} == {0.75, 0.25}
@@ -284,7 +271,7 @@ def test_a_score_or_cost_is_checked_where_it_is_given(tmp_path: Path) -> None:
             scored(wrong)
     with pytest.raises(UsageError, match="cost of an episode is a number"), log.episode() as one:
         one.cost(-1)
-    lines = [line for [line] in read_log(tmp_path / "log.jsonl")]
+    lines = decisions(tmp_path / "log.jsonl")
     # A mistake in the scoring is no bad result.
     assert [(line.score, line.cost) for line in lines] == [(1.0, 1.0)] * 4 + [(None, 0.0)] * 6
 
@@ -317,7 +304,7 @@ def test_a_name_may_be_given_again(tmp_path: Path) -> None:
         for _ in range(20):
             with log.episode("user-7"):
                 edge("a question")
-    lines = [line for [line] in read_log(tmp_path / "log.jsonl")]
+    lines = decisions(tmp_path / "log.jsonl")
     assert len({line.episode for line in lines}) == 40
     assert all(line.episode.startswith("user-7-") for line in lines)
     drawn = [line.choice for line in lines]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from attrs import evolve
+from attrs import astuple, evolve
 from orchestrion_logged.decisions import Decisions, as_decisions
 from orchestrion_logged.evaluating import Evaluator, estimated_propensities, target_of
 from orchestrion_logged.records import Context, Logged
@@ -41,6 +43,24 @@ def test_every_estimator_finds_the_value_of_another_policy() -> None:
     assert doubly.high - doubly.low < 0.1
     assert judged.gain is not None
     assert judged.gain.low > 0
+
+
+def test_estimates_are_the_same_on_every_machine() -> None:
+    decisions = log(pets(300, large=0.7))
+    judged = Evaluator(decisions).judge("best", wanted(decisions, BEST))
+    assert judged.overlap is not None
+    assert judged.gain is not None
+    parts: dict[str, Any] = {**judged.estimates, "gain": judged.gain, "overlap": judged.overlap}
+    expected = {
+        "dr": (0.8756728339702856, 0.8112452244579996, 0.9401004434825716),
+        "snips": (0.8733766233766233, 0.807931692153994, 0.9388215545992529),
+        "ips": (0.8539682539682538, 0.7247397204800311, 0.9831967874564765),
+        "direct": (0.873370683401618, 0.8652059588285632, 0.8815354079746729),
+        "gain": (0.20567283397028552, 0.14018662743514343, 0.2711590405054276),
+        "overlap": (121.0, 0.9777777777777777, 0.06877623519263013, 10 / 3, 0.0340909090909091, 0),
+    }
+    for name, part in parts.items():
+        assert astuple(part) == pytest.approx(expected[name], rel=1e-6), name
 
 
 def test_a_model_that_is_wrong_does_not_make_the_doubly_robust_estimate_wrong() -> None:

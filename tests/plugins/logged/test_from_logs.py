@@ -7,21 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from orchestrion_encoders.counts import Counts
-from orchestrion_logged import Context, Logged, LogWriter, read_log
+from orchestrion_logged import Context, Logged, read_log
 from orchestrion_logged.decisions import as_decisions
 from orchestrion_logged.evaluating import encode_by
 from orchestrion_logged.from_logs import FromLogs
 from orchestrion_logged.importing import from_chats, from_table
 from orchestrion_logged.learning import decisions_for, learn
-from orchestrion_logged.ridges import Ridges, inputs_of
+from orchestrion_logged.ridges import NEVER, Ridges, inputs_of
 from orchestrion_values.policy import ValuePolicy
 
 from orchestrion import CheckpointError, Key, Member, OpenContext, UsageError
 from orchestrion.cli import main
 from orchestrion.runs import RunReader
-from tests.plugins.logged.support import pets, written
+from tests.plugins.logged.support import pets, team, written
 
 ROSTER = (Member("small"), Member("large"))
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
@@ -29,13 +29,18 @@ EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 def policy_for(lines: list[Logged], least: int = 10) -> ValuePolicy:
     """A policy that learned from a log."""
-    policy = ValuePolicy([Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
+    policy = fresh()
     decisions = as_decisions([(line,) for line in lines], policy.names)
     inputs = inputs_of(decisions.situations, policy.encode)
     model = learn(decisions, inputs, np.random.default_rng(0), least)
     model.encode = policy.encode
     policy.model = model
     return policy
+
+
+def fresh() -> ValuePolicy:
+    """A policy that has learned nothing."""
+    return ValuePolicy([Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
 
 
 def taken(policy: ValuePolicy, lines: list[Logged]) -> list[str]:
@@ -49,18 +54,17 @@ def test_the_best_choice_of_each_category_is_learned_and_survives_saving() -> No
     lines = pets(400, large=0.8)
     policy = policy_for(lines)
     assert taken(policy, lines[:2]) == ["large", "small"]
-    fresh = ValuePolicy([Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
-    fresh.load(policy.save())
-    assert isinstance(fresh.model, Ridges)
-    assert taken(fresh, lines) == taken(policy, lines)
+    again = fresh()
+    again.load(policy.save())
+    assert isinstance(again.model, Ridges)
+    assert taken(again, lines) == taken(policy, lines)
 
 
 def test_a_model_is_looked_up_among_what_is_installed() -> None:
     saved = policy_for(pets(40)).save()
     data = {**saved.data, "model": "os:system"}
-    policy = ValuePolicy([Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
     with pytest.raises(CheckpointError, match=r"no installed package has .*known models: .*ridges"):
-        policy.load(type(saved)(saved.arrays, data))
+        fresh().load(type(saved)(saved.arrays, data))
 
 
 def test_a_choice_with_little_support_is_not_taken_however_well_it_went() -> None:
@@ -68,6 +72,22 @@ def test_a_choice_with_little_support_is_not_taken_however_well_it_went() -> Non
     lines = [line for line in pets(200) if line.choice == "small"] + lucky
     assert set(taken(policy_for(lines), lines)) == {"small"}
     assert "large" in taken(policy_for(lines, least=5), lines)
+
+
+def test_caution_takes_standard_errors_off_the_mean_of_a_choice() -> None:
+    draw = np.random.default_rng(2)
+    rewards = {"small": draw.normal(size=40), "large": draw.normal(size=12)}
+    lines = [
+        Logged(Context(), name, reward=float(reward))
+        for name, values in rewards.items()
+        for reward in values
+    ]
+    names = ("small", "large", "stop")
+    decisions = as_decisions([(line,) for line in lines], names)
+    inputs = inputs_of(decisions.situations, encode_by(names))
+    model = learn(decisions, inputs, np.random.default_rng(0), caution=2.0)
+    expected = [v.mean() - 2 * v.std(ddof=1) / len(v) ** 0.5 for v in rewards.values()]
+    assert model.bounds(inputs)[0] == pytest.approx([*expected, NEVER])
 
 
 def test_training_says_how_many_lines_were_cut_off(tmp_path: Path) -> None:
@@ -151,6 +171,70 @@ def test_ope_prints_estimates_and_refuses_with_a_code(tmp_path: Path) -> None:
     assert "refused: always large: only" in run.stdout
 
 
+def ran(*words: str | Path) -> Result:
+    """The result of a command."""
+    return CliRunner().invoke(main, list(map(str, words)), standalone_mode=False)
+
+
+def test_a_log_is_checked_and_summed_up(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    written(path, [Logged(Context(), "a", propensity=0.5, score=1.0), Logged(Context(), "b")])
+    with path.open("a") as file:
+        file.write('{"context": {"te')
+    facts = json.loads(ran("logs", "check", path, "--json").stdout)
+    assert facts == {
+        "schema": 1,
+        "log": str(path),
+        "episodes": 2,
+        "decisions": 2,
+        "with_propensity": 1,
+        "with_reward": 0,
+        "with_score": 1,
+        "choices": {"a": 1, "b": 1},
+    }
+    shown = ran("logs", "check", path)
+    assert "with propensity: 1\n" in shown.stdout
+    assert "left out: 1 lines" in shown.stderr
+
+
+def test_logs_are_imported_from_chats_and_tables(tmp_path: Path) -> None:
+    table, chat, log = (tmp_path / name for name in ("t.csv", "chat.jsonl", "log.jsonl.gz"))
+    table.write_text("model,length,reward\nbig,3,0.5\ntiny,4,1\n")
+    columns = ("--column", "choice=model", "--column", "features=length")
+    done = ran("logs", "import", "csv", table, log, *columns)
+    assert f"{log}: 2 decisions" in done.stderr
+    assert [line.context.features for [line] in read_log(log)] == [(3.0,), (4.0,)]
+    chat.write_text('{"model": "big", "tags": {"kind": "x", "paid": 0.1, "liked": true}}\n')
+    tags = ("--category", "kind", "--cost", "paid", "--reward", "liked")
+    ran("logs", "import", "chat", chat, log, *tags)
+    [[line]] = read_log(log)
+    assert (line.context.category, line.cost, line.reward) == ("x", 0.1, 1.0)
+    for wrong, message in (("choice", "must be FIELD=COLUMN"), ("who=model", "unknown field")):
+        refused = ran("logs", "import", "csv", table, log, "--column", wrong).exception
+        assert message in str(refused)
+
+
+def test_a_policy_is_judged_by_a_log_without_propensities(tmp_path: Path) -> None:
+    log, config = tmp_path / "log.jsonl", team(tmp_path, [("a", "b")] * 4)
+    names = ("billing", "technical")
+    lines = [Logged(Context(), names[n % 2], names, reward=float(n % 4 == 1)) for n in range(60)]
+    written(log, [*lines, Logged(Context(), "billing", ("billing",))])
+    words = ("ope", log, "--policy", config)
+    done = ran(*words, "-o", "policy={use: sequence, steps: [technical]}", "--json")
+    report = json.loads(done.stdout)
+    judged = {policy["name"]: policy["estimates"] for policy in report["policies"]}
+    assert list(judged) == [str(config), "as logged", "always billing", "always technical"]
+    assert list(judged[str(config)]) == ["direct"]
+    assert judged[str(config)]["direct"]["mean"] == pytest.approx(0.5, abs=0.02)
+    assert report["notes"][0] == "left out: 1 episodes without feedback"
+    assert "these are estimates of the model alone (direct)" in report["notes"][1]
+    known = ran(*words, "--estimate-propensities", "-o", "policy={use: random}")
+    assert "propensities are estimated" in known.stderr
+    for name in ("dr", "snips", "ips", "over logged"):
+        assert f" {name} " in known.stdout
+    assert "no effect without --policy" in str(ran("ope", log, "-o", "seed=1").exception)
+
+
 def test_the_example_log_is_what_a_run_gives() -> None:
     episodes = read_log(EXAMPLES / "desk.jsonl.gz")
     assert len(episodes) == 169
@@ -202,19 +286,8 @@ def test_a_log_that_teaches_nothing_leaves_no_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with LogWriter(Path("log.jsonl")) as writer:
-        writer.append(Logged(Context(text="a question"), choice, score=score))
-    rows = [{"question": "a question", "answer": "an answer"}] * 4
-    split = {"train": 0.5, "validation": 0.0, "test": 0.5}
-    config = {
-        "task": {"use": "jsonl", "rows": rows, "split": split},
-        "agents": {
-            name: {"use": "function", "function": "os.path:basename"}
-            for name in ("billing", "technical")
-        },
-        "policy": {"use": "random"},
-    }
-    Path("team.yaml").write_text(json.dumps(config))
+    written(Path("log.jsonl"), [Logged(Context(text="a question"), choice, score=score)])
+    team(tmp_path, [("a question", "an answer")] * 4)
     words = ["learn", "log.jsonl", "--from", "team.yaml"]
     refused = CliRunner().invoke(main, words, standalone_mode=False).exception
     assert isinstance(refused, UsageError)
@@ -226,23 +299,12 @@ def test_learn_says_what_is_wrong_with_what_it_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with LogWriter(Path("log.jsonl")) as writer:
-        for number in range(40):
-            choice = ("billing", "technical")[number % 2]
-            writer.append(Logged(Context(text="a"), choice, propensity=0.5, score=0.5))
-    config = {
-        "task": {
-            "use": "jsonl",
-            "rows": [{"question": f"q{i}", "answer": f"q{i}"} for i in "abcd"],
-        },
-        "agents": {
-            name: {"use": "function", "function": "os.path:basename"}
-            for name in ("billing", "technical")
-        },
-        "policy": {"use": "random"},
-        "limits": {"turns": 1},
-    }
-    Path("team.yaml").write_text(json.dumps(config))
+    lines = [
+        Logged(Context(text="a"), choice, propensity=0.5, score=0.5)
+        for choice in ("billing", "technical") * 20
+    ]
+    written(Path("log.jsonl"), lines)
+    team(tmp_path, [(f"q{i}", f"q{i}") for i in "abcd"], limits={"turns": 1})
     words = ["learn", "log.jsonl", "--from", "team.yaml"]
     told = CliRunner().invoke(main, words, standalone_mode=False)
     document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)

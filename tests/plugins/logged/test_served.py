@@ -69,6 +69,7 @@ def test_the_oldest_requests_go_when_the_log_is_full(tmp_path: Path) -> None:
             log.append(decision(f"r{i}"), ServedRequest(f"r{i}"))
         log.sync()
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 200_000
+    assert len([*tmp_path.glob("0*.jsonl")]) == 3, "no more goes than has to"
     assert len(notes) == 1
     assert "the log is full" in notes[0]
     assert removed == list(range(1, len(removed) + 1))

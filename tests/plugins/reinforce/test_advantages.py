@@ -16,10 +16,6 @@ def array(*values: float) -> np.ndarray:
     return np.array(values, float)
 
 
-def returns_to_go(rewards: np.ndarray, lengths: np.ndarray, gamma: float = 1.0) -> np.ndarray:
-    return gae(rewards, np.zeros_like(rewards), lengths, gamma, 1.0)
-
-
 def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
@@ -30,19 +26,6 @@ def flat_episodes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=6))
     numbers = st.lists(NUMBER, min_size=sum(lengths), max_size=sum(lengths))
     return array(*draw(numbers)), array(*draw(numbers)), ints(*lengths)
-
-
-def test_returns_of_three_steps_by_hand() -> None:
-    # Costs .1, .2, .3 at weight 1 and an outcome of 1 at the end, gamma .5.
-    rewards = array(-0.1, -0.2, -0.3 + 1)
-    assert returns_to_go(rewards, ints(3), 0.5) == pytest.approx(
-        [-0.1 + 0.5 * (-0.2 + 0.5 * 0.7), -0.2 + 0.5 * 0.7, 0.7]
-    )
-
-
-def test_every_cost_is_counted_once() -> None:
-    rewards = array(-0.1, -0.2, 0.7, -0.4)
-    assert returns_to_go(rewards, ints(3, 1))[[0, 3]] == pytest.approx([0.4, -0.4])
 
 
 def test_gae_of_two_steps_by_hand() -> None:
@@ -69,9 +52,7 @@ def test_gae_obeys_its_recursion_in_each_episode(
 def test_leave_one_out_compares_with_the_others_of_the_group() -> None:
     result = leave_one_out(array(1, 0, 10, 0.5, 20), ints(0, 0, 1, 0, 1))
     assert result == pytest.approx([0.75, -0.75, -10, 0, 10])
-
-
-def test_a_group_of_one_has_no_advantage() -> None:
+    # A group of one has no advantage.
     assert leave_one_out(array(5, 1, 2), ints(7, 8, 8)) == pytest.approx([0, -1, 1])
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from orchestrion_reinforce.neural import Neural
 from orchestrion_reinforce.neural_policy import NeuralPolicy
 
-from orchestrion import Key, Member, OpenContext, Situation
-from tests.plugins.reinforce.support import opened, shake
+from orchestrion import Key, Member, Situation
+from tests.plugins.reinforce.support import policy as policy_of
+from tests.plugins.reinforce.support import shake
 from tests.plugins.values.support import situation as shown
 
 ROSTER = (Member("a"), Member("b", ("x", "y")))
 
 
-def policy(roster: Sequence[Member] = ROSTER, **settings: object) -> NeuralPolicy:
-    context = OpenContext("policy", Key(1), tuple(roster))
-    return opened(Neural(hidden=[8], **settings), context)  # type: ignore[arg-type,no-any-return]
+def policy(**settings: Any) -> NeuralPolicy:
+    return policy_of(Neural(hidden=[8], **settings), ROSTER)
 
 
 def situation(**hints: float) -> Situation:

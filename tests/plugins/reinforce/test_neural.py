@@ -80,12 +80,6 @@ def test_choices_are_agents_with_their_options_and_stopping_if_set() -> None:
     assert all(decision.stop != bool(decision.start) for decision in drawn)
 
 
-def test_an_untrained_policy_is_almost_uniform() -> None:
-    assert policy().probabilities([situation(features=[1.0])])[0] == pytest.approx(
-        [0.25] * 4, abs=0.02
-    )
-
-
 def test_choices_come_as_often_as_their_probability_says() -> None:
     runtime = shaken()
     seen = [situation("a", features=[1, -1])]
@@ -134,11 +128,6 @@ def test_greedy_takes_the_likeliest_in_use_and_samples_in_training() -> None:
     assert {decision.record.action for decision in runtime.decide(used, keys(50))} == {likeliest}
     trained = [situation(features=[1, 1])] * 50
     assert len({decision.record.action for decision in runtime.decide(trained, keys(50))}) > 1
-
-
-def test_no_situation_no_decision() -> None:
-    assert policy().decide([], []) == []
-    assert policy().probabilities([]).shape == (0, 4)
 
 
 def test_a_team_of_nobody_is_refused() -> None:
@@ -382,7 +371,9 @@ def test_what_was_learned_holds_for_problems_it_has_not_seen() -> None:
     assert (runtime.probabilities([first]) == runtime.probabilities([other])).all()
 
 
-def test_an_observation_may_be_missing() -> None:
+def test_an_observation_may_be_missing_and_so_may_all_situations() -> None:
     nothing = replace(situation(), observation=None)
-    assert policy().probabilities([nothing]).shape == (1, 4)
-    assert policy().probabilities([replace(nothing, observation=Observation())]).shape == (1, 4)
+    shown = [nothing, replace(nothing, observation=Observation())]
+    for seen in ([], shown[:1], shown[1:]):
+        assert policy().probabilities(seen).shape == (len(seen), 4)
+        assert len(policy().decide(seen, keys(len(seen)))) == len(seen)

@@ -193,24 +193,20 @@ def test_a_policy_without_a_gradient_is_refused() -> None:
 # -------------------------------------------------------------------- what goes wrong
 
 
-class _Missing(TinySession):
-    """The first episodes have no reward."""
+def without_rewards(missing: int) -> Any:
+    """A session in which the first episodes have no reward."""
 
-    missing = 16
+    class Unjudged(TinySession):
+        async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+            episodes = await super().rollout(jobs)
+            unjudged = [replace(episode, reward=None) for episode in episodes[:missing]]
+            return unjudged + episodes[missing:]
 
-    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
-        episodes = await super().rollout(jobs)
-        unjudged = [replace(episode, reward=None) for episode in episodes[: self.missing]]
-        return unjudged + episodes[self.missing :]
-
-
-class _AllMissing(_Missing):
-    missing = 32
+    return lambda runtime, key: Unjudged(runtime, world, pay, key)
 
 
 def test_missing_rewards_are_counted_and_the_rest_is_learned_from() -> None:
-    runtime = policy(SMALL)
-    _, metrics = train(QUICK, runtime, lambda r, k: _Missing(r, world, pay, k), stop=2)
+    _, metrics = train(QUICK, policy(SMALL), without_rewards(16), stop=2)
     assert [row["excluded"] for row in metrics] == [16, 16]
     assert metrics[1]["gradient_norm"] > 0
 
@@ -219,7 +215,7 @@ def test_without_any_reward_nothing_changes() -> None:
     runtime = policy(SMALL)
     runtime.decide([session(runtime, Key(0))._situation(Problem("0"), Trajectory())], [Key(0)])
     before = weights(runtime)
-    _, metrics = train(QUICK, runtime, lambda r, k: _AllMissing(r, world, pay, k), stop=1)
+    _, metrics = train(QUICK, runtime, without_rewards(32), stop=1)
     assert metrics[0]["excluded"] == 32
     assert (weights(runtime) == before).all()
     assert all(np.isfinite(list(metrics[0].values())))

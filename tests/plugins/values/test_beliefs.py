@@ -95,6 +95,13 @@ def learned() -> tuple[StateMoves, Beliefs]:
     return seen, beliefs
 
 
+def read(seen: StateMoves) -> _Episodes:
+    """Episodes as sequences, by the log that is in them."""
+    log = find_log(seen)
+    assert log is not None
+    return _Episodes(seen, log, {})
+
+
 def test_a_symbol_of_a_log_is_the_same_in_every_slot() -> None:
     log = find_log(played(300, 1))
     assert log is not None
@@ -110,8 +117,7 @@ def test_amounts_that_differ_by_rounding_are_one() -> None:
     noisy = copy.copy(seen)
     noisy.outcomes = [paid - paid * 1e-16 * (i % 3) for i, paid in enumerate(seen.outcomes)]
     assert len(set(noisy.outcomes)) > len(set(seen.outcomes))
-    episodes = _Episodes(noisy, find_log(noisy), {})  # type: ignore[arg-type]
-    assert episodes.game.amounts.tolist() == [0.0, TASK.abstain, 1.0]
+    assert read(noisy).game.amounts.tolist() == [0.0, TASK.abstain, 1.0]
 
 
 def test_places_on_a_road_are_no_history() -> None:
@@ -174,15 +180,31 @@ def test_what_is_learned_from_random_episodes_is_worth_nearly_as_much(
         assert value == pytest.approx(best.by_type[name], abs=0.08)
 
 
+def test_what_is_learned_is_the_same_on_every_machine(
+    learned: tuple[StateMoves, Beliefs],
+) -> None:
+    plan = learned[1].plan
+    mode = plan.game.modes.tolist().index(list(shown(0, ()).allowed))
+    assert plan.values(plan.model.begin, (0, mode))[:, [0, 1, 5]] == pytest.approx(
+        np.array(
+            [
+                [0.7503422859241272, 0.650647339057866, 0.15040523425037355],
+                [0.6578729702771109, 0.6075013466570435, 0.15042745290229415],
+                [0.5074130328852764, 0.5493399024612977, 0.15041718617690186],
+            ]
+        ),
+        rel=1e-6,
+    )
+
+
 def test_every_step_of_the_fit_raises_the_likelihood(
     learned: tuple[StateMoves, Beliefs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from orchestrion_values.optimism import hidden
 
-    seen, _ = learned
     monkeypatch.setattr(hidden, "FEW", 1e-9)  # no prior: what climbs is the likelihood itself
     monkeypatch.setattr(hidden, "STAY", 0.0)
-    episodes = _Episodes(seen, find_log(seen), {})  # type: ignore[arg-type]
+    episodes = read(learned[0])
     model = hidden._random(episodes.shape, 3, np.random.default_rng(5))
     path = []
     for _ in range(12):
@@ -196,8 +218,7 @@ def test_a_start_that_is_likely_on_a_sample_is_not_kept_for_that(
 ) -> None:
     from orchestrion_values.optimism import hidden
 
-    seen, _ = learned
-    episodes = _Episodes(seen, find_log(seen), {})  # type: ignore[arg-type]
+    episodes = read(learned[0])
     data, shape = episodes.sequences, episodes.shape
 
     def likelihood(seed: int, best: int) -> float:
@@ -207,13 +228,6 @@ def test_a_start_that_is_likely_on_a_sample_is_not_kept_for_that(
     gains = [likelihood(seed, 3) - likelihood(seed, 1) for seed in range(4)]
     assert min(gains) >= 0
     assert max(gains) > 1
-
-
-def test_the_same_seed_gives_the_same_model(learned: tuple[StateMoves, Beliefs]) -> None:
-    seen, _ = learned
-    episodes = _Episodes(seen, find_log(seen), {})  # type: ignore[arg-type]
-    first, other = (fit(episodes.sequences, episodes.shape, 3, None, 2, 11) for _ in range(2))
-    assert first.begin.tobytes() == other.begin.tobytes()
 
 
 def test_beliefs_are_what_was_saved(learned: tuple[StateMoves, Beliefs]) -> None:

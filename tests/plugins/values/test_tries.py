@@ -80,7 +80,7 @@ def test_only_choices_of_this_team_are_taken_over() -> None:
 
 
 def test_other_numbers_cannot_be_merged() -> None:
-    with pytest.raises(UsageError, match="other numbers"):
+    with pytest.raises(UsageError, match=r"other numbers \(x\) than this run \(x, y\)"):
         tries(5).merged(Tries.none(NAMES, ("x",)))
 
 

@@ -63,7 +63,7 @@ def _table(file: Path, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
                 raise UsageError(f"{place}: has not as many values as the header has names")
             yield place, row
     except csv.Error as error:
-        raise UsageError(f"{file}:{reader.line_num}: is not CSV: {error}") from error
+        raise UsageError(f"{file}:{reader.reader.line_num}: is not CSV: {error}") from error
 
 
 def _array(file: Path, text: str) -> Iterator[tuple[str, Row]]:

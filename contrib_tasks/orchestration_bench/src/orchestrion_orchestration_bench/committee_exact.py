@@ -159,19 +159,6 @@ def stored_front() -> tuple[FrontPoint, ...]:
     )
 
 
-def hypervolume(
-    points: Sequence[tuple[float, float]], accuracy: float = 0.5, cost: float = 12.0
-) -> float:
-    """Return the area that (cost, accuracy) points dominate, up to a reference point."""
-    area, height = 0.0, accuracy
-    inside = [point for point in points if point[0] <= cost and point[1] > accuracy]
-    for spent, right in sorted(inside, key=lambda point: (point[0], -point[1])):
-        if right > height:
-            area += (cost - spent) * (right - height)
-            height = right
-    return area
-
-
 def _costs(task: Committee, types: Ints, reading: Ints) -> Floats:
     price = np.array([voter.cost for voter in task.members.values()])
     edges = (reading[:, :, None] >> np.arange(LARGEST) & 1).sum(axis=(1, 2))

@@ -7,7 +7,7 @@ every two-level cascade on all training questions of the task `recorded`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,7 +16,6 @@ from attrs import Factory, frozen
 from orchestrion import (
     JSON,
     Activation,
-    Calls,
     CheckpointError,
     Decision,
     Episode,
@@ -129,8 +128,10 @@ class CascadeRunner(Policy):
 
     def save(self) -> Saved:
         """Return the names of its choices."""
-        own = {category: _saved(steps) for category, steps in self.categories.items()}
-        return Saved(data={**_saved(self.steps), **({"categories": own} if own else {})})
+        data = _saved(self.steps)
+        if self.categories:
+            data["categories"] = {name: _saved(steps) for name, steps in self.categories.items()}
+        return Saved(data=data)
 
     def load(self, saved: Saved) -> None:
         """Take over a saved cascade."""
@@ -309,20 +310,15 @@ async def _score(reward: RewardFunction, value: float, *costs: float) -> float:
     episode = Episode(
         "tried", Problem("tried"), Trajectory(turns), scores=Scores(value, value == 1.0)
     )
-    scored = await reward.score(episode, _NoCalls())
+    calls: Any = _NoCalls()
+    scored = await reward.score(episode, calls)
     if scored is None:
         raise UsageError("this search needs a reward for every episode; this one gives none")
     return scored.total
 
 
-class _NoCalls(Calls):
+class _NoCalls:
     """For a reward that is a formula."""
 
-    async def run(self, *args: Any, **kwargs: Any) -> Any:
-        raise UsageError("this search cannot go on under a reward that makes calls")
-
-    async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
-        return await do()
-
-    async def team(self, *args: Any, **kwargs: Any) -> Any:
-        raise UsageError("this search cannot go on under a reward that runs a team")
+    def __getattr__(self, name: str) -> Any:
+        raise UsageError("this search needs a reward that makes no calls")

@@ -47,9 +47,6 @@ class PolicyValue:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.mean:.4f}  [{self.low:.4f}, {self.high:.4f}]"
-
 
 @frozen(eq=False)
 class Terms:

@@ -188,13 +188,11 @@ def estimated_propensities(decisions: Decisions) -> Decisions:
     fold = part[decisions.episode]
     for aside in (fold == i for i in range(FOLDS)):
         known = np.unique(decisions.choice[~aside])
-        if not aside.any() or not len(known):
-            continue
-        if len(known) == 1:
-            chance[aside, known[0]] = 1.0
+        if len(known) < 2 or not aside.any():
+            chance[np.ix_(aside, known)] = 1.0
             continue
         model = LogisticRegression(max_iter=1000).fit(features[~aside], decisions.choice[~aside])
-        chance[np.ix_(aside, model.classes_)] += model.predict_proba(features[aside])
+        chance[np.ix_(aside, known)] += model.predict_proba(features[aside])
     chance *= decisions.allowed
     chance /= chance.sum(axis=1, keepdims=True)
     unknown = np.isnan(decisions.propensity)
