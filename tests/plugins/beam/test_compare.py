@@ -95,10 +95,9 @@ class Asking(TaskValue):
     "changes",
     [
         {"beam_width": 2, "samples": 2},
-        {"lookahead": 3},
         {"early_stop": True, "value": Asking(), "turns": 4},
     ],
-    ids=["few", "lookahead", "early stop and estimates that make calls"],
+    ids=["few", "early stop and estimates that make calls"],
 )
 def test_greedy_makes_as_many_calls_as_the_search(changes: dict[str, Any]) -> None:
     given = evolve(GIVEN, held_out=4, baselines=("greedy",), **changes)

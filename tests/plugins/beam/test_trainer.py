@@ -257,14 +257,13 @@ async def test_a_bound_counts_the_turns_after_each_one_that_is_left_out() -> Non
     st.integers(1, 4),
     st.integers(1, 4),
     st.integers(1, 5),
-    st.integers(0, 2),
     st.sampled_from(["equal", "counterfactual"]),
     st.booleans(),
     st.sampled_from(["reward", "value"]),
 )
 @settings(max_examples=12)
 def test_no_iteration_uses_more_than_its_bound(
-    width: int, samples: int, turns: int, ahead: int, credit: Any, early: bool, select: Any
+    width: int, samples: int, turns: int, credit: Any, early: bool, select: Any
 ) -> None:
     scored = finals = 0
 
@@ -285,7 +284,6 @@ def test_no_iteration_uses_more_than_its_bound(
                 beam_width=width,
                 samples=samples,
                 turns=turns,
-                lookahead=ahead,
                 credit=credit,
                 early_stop=early,
                 select=select,
