@@ -87,6 +87,9 @@ def test_splits_are_apart_and_public_problems_do_not_hold_the_answer() -> None:
     assert len(set(questions)) == len(questions) == 120
     assert all(one.public().hidden is None for one in TASK.problems("test"))
     assert {one.category for one in TASK.problems("train")} == {"known", "one", "two"}
+    default = {split: Lookup().problems(split) for split in ("train", "validation", "test")}
+    assert [len(problems) for problems in default.values()] == [4096, 256, 512]
+    assert [problems[0].text for problems in default.values()] == ["3Mb", "1M9", "2Mc"]
 
 
 def test_the_teacher_is_as_wrong_as_it_says() -> None:

@@ -175,15 +175,6 @@ def test_a_good_value_beats_independent_attempts_and_is_called_good(
     assert "verifier's help" in text
 
 
-def test_with_an_exact_value_greedy_does_as_well_and_is_recommended(
-    report: Mapping[str, Any],
-) -> None:
-    contenders = named(report)
-    assert contenders["greedy"]["calls"] == pytest.approx(contenders["beam"]["calls"], rel=0.1)
-    assert not contenders["greedy"]["ahead"]["low"] > 0
-    assert any("`beam_width: 1` with more `samples`" in text for text in report["sentences"])
-
-
 @pytest.mark.parametrize(
     ("mean", "told"),
     [(-0.2, "was not worth its calls here"), (0.05, "is not shown to be worth its calls")],
@@ -331,13 +322,35 @@ def test_answers_that_all_differ_cannot_be_compared() -> None:
     assert most_frequent([only], Key(1)) is only
 
 
-def test_the_report_as_text_has_a_row_for_each_and_all_sentences(
-    report: Mapping[str, Any],
-) -> None:
-    text = as_text(report)
-    for name in ("beam", *GIVEN.baselines):
-        assert f"\n{name} " in text
-    assert all(sentence in text for sentence in report["sentences"])
+TEXT = """\
+                  reward                solved  calls  attempts  beam ahead by
+beam              0.594 [0.547, 0.625]  0.000   25.9   2.0
+single            0.516 [0.469, 0.562]  0.000   28.8   5.8       +0.078 [+0.000, +0.141]
+best-of-n         0.516 [0.469, 0.562]  0.000   28.8   5.8       +0.078 [+0.000, +0.141]
+self-consistency  0.406 [0.297, 0.484]  0.000   28.8   5.8       +0.188 [+0.078, +0.312]
+greedy            0.625 [0.625, 0.625]  0.000   25.9   1.0       -0.031 [-0.078, +0.000]
+sequential        0.594 [0.516, 0.672]  0.000   8.0    1.0       +0.000 [-0.078, +0.094]
+
+On 8 held-out problems beam search has a reward of 0.594 [0.547, 0.625], with 26 calls a \
+problem; one trajectory of each contender is picked by its reward, so all had the verifier's help.
+Not shown to differ from single: +0.078 [+0.000, +0.141].
+Not shown to differ from best-of-n: +0.078 [+0.000, +0.141].
+Ahead of self-consistency: +0.188 [+0.078, +0.312].
+Not shown to differ from greedy: -0.031 [-0.078, +0.000].
+Not shown to differ from sequential: +0.000 [-0.078, +0.094], but it used only 8 calls: it ends \
+by itself.
+The value 'task' orders unfinished trajectories better than noise: its rank correlation with the \
+final score, within a problem and on independent trajectories, is +0.713 [+0.619, +0.796], over 8 \
+problems.
+Searching by it is not shown to be worth its calls: independent attempts may do as well.
+Keeping several trajectories was not worth its calls here: `beam_width: 1` with more `samples` did \
+as well or better.
+"""
+
+
+def test_a_report_has_a_row_for_each_contender_and_says_what_it_shows() -> None:
+    given = evolve(GIVEN, turns=5, held_out=8, beam_width=2, samples=3)
+    assert as_text(asyncio.run(compared(given))) == TEXT
 
 
 def test_without_rewards_nothing_is_claimed() -> None:

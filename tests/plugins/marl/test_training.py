@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from orchestrion_local.interfaces import Generation
@@ -131,8 +131,7 @@ def test_calls_have_the_reward_of_their_agent_and_failed_episodes_have_none() ->
     ]
     assert [call.valid for call in calls] == [True, False, True, False]
     assert [call.is_truncated for call in calls] == [False, True, False, True]
-    stored = json.loads(json.dumps(sampled.to_json()))
-    assert Sampled.from_json(stored) == sampled
+    assert msgspec.json.decode(msgspec.json.encode(sampled), type=Sampled) == sampled
 
 
 def test_dynamic_sampling_keeps_groups_with_different_rewards() -> None:
