@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from attrs import evolve, frozen
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_beam.baselines import EXTRA_TURNS, Allowance, answer_of, most_frequent
 from orchestrion_beam.interfaces import Valued
 from orchestrion_beam.nodes import SearchNode
-from orchestrion_beam.report import as_text, sentences
+from orchestrion_beam.report import as_text, beam, sentences
 from orchestrion_beam.trainer import GrpoBeam
 from orchestrion_beam.values import Noise, TaskValue
 
@@ -26,6 +28,7 @@ from orchestrion import (
     Output,
     Problem,
     Reward,
+    Saved,
     Session,
     Step,
     Trajectory,
@@ -318,6 +321,7 @@ def test_the_most_frequent_answer_is_picked_and_a_key_decides_between_equals() -
 def test_answers_that_all_differ_cannot_be_compared() -> None:
     assert most_frequent([ended(Output(text)) for text in "abc"], Key(1)) is None
     assert most_frequent([ended(None), ended(None)], Key(1)) is None
+    assert most_frequent([ended(None)], Key(1)) is None
     only = ended(Output("a"))
     assert most_frequent([only], Key(1)) is only
 
@@ -358,3 +362,33 @@ def test_without_rewards_nothing_is_claimed() -> None:
     assert sentences({"contenders": [{"reward": nothing}]}) == [
         "Nothing can be said: no trajectory of the search has a reward."
     ]
+
+
+STATE = {"pending": [], "round": 0}
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        ([], "no trainer grpo-beam has saved anything"),
+        ([None, {"round": 0, "report": {}}], "no trainer grpo-beam has saved anything"),
+        ([{**STATE, "report": None}], "nothing is compared yet"),
+    ],
+)
+def test_a_run_without_a_comparison_is_refused(
+    states: list[Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = {f"trainer[{n}]": Saved(data=data) for n, data in enumerate(states)}
+    monkeypatch.setattr("orchestrion.runs.newest_states", lambda run: (run, saved))
+    with pytest.raises(UsageError, match=f"run-1: {message}"):
+        CliRunner().invoke(beam, ["run-1"], catch_exceptions=False)
+
+
+def test_the_command_shows_the_report_of_the_last_stage_that_compared(
+    report: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = [{}, report, None]
+    saved = {str(n): Saved(data={**STATE, "report": stage}) for n, stage in enumerate(stages)}
+    monkeypatch.setattr("orchestrion.runs.newest_states", lambda run: (run, saved))
+    assert CliRunner().invoke(beam, ["run-1"]).stdout == as_text(report)
+    assert json.loads(CliRunner().invoke(beam, ["run-1", "--json"]).stdout) == report
