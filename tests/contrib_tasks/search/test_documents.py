@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_search.dense import Dense
 from orchestrion_search.documents import Bm25, Document, read_corpus
+from orchestrion_search.task import Search
 
 from orchestrion import UsageError
 
@@ -71,9 +72,10 @@ def test_a_corpus_is_read_and_its_mistakes_are_named(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"title": "A", "text": "b"}\n\n{"title": "C", "text": "d"}\n')
     assert read_corpus(path) == (Document("A", "b"), Document("C", "d"))
-    path.write_text('{"title": "A", "text": "b"}\n{"title": "C"}\n')
-    with pytest.raises(UsageError, match=r"corpus\.jsonl:2: want"):
-        read_corpus(path)
+    for line in ('{"title": "C"}', '{"title": 1, "text": "d"}', "{"):
+        path.write_text('{"title": "A", "text": "b"}\n' + line)
+        with pytest.raises(UsageError, match=r"corpus\.jsonl:2: want"):
+            read_corpus(path)
 
 
 class Encoder:
@@ -147,6 +149,18 @@ def test_a_kept_index_that_is_damaged_or_foreign_is_an_error(
     again = Dense(LETTERS, "folder/of/encoder", index=tmp_path)
     assert file.read_bytes() == whole
     assert [document.title for document in again.search("dcc", 1)] == ["ccd"]
+
+
+def test_an_index_that_cannot_be_written_is_an_error_and_the_task_uses_the_encoder(
+    encoded: list[tuple[str, str | None, int]], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=f"dense_index: {tmp_path / 'file'}: "):
+        Dense(LETTERS, "folder/of/encoder", index=tmp_path / "file")
+    encoded.clear()
+    index = Search(dense="folder/of/encoder", query_prompt="q: ")._index(LETTERS)
+    assert index.search("dcc", 1) == (LETTERS[1],)
+    assert encoded == [("document", None, 3), ("query", "q: ", 1)]
 
 
 def test_dense_retrieval_without_its_library_says_what_to_install(

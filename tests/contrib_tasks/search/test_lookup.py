@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from orchestrion_search.lookup import LETTERS, Lookup, LookupTeacher
 
-from orchestrion import Answer, Episode, Key, Output, View
+from orchestrion import Answer, CallError, Episode, Key, Output, Turn, View
 from tests.contrib_tasks.search.support import Say, played, share
 
 TASK = Lookup(train=60, validation=20, test=40)
@@ -90,6 +90,18 @@ def test_splits_are_apart_and_public_problems_do_not_hold_the_answer() -> None:
     default = {split: Lookup().problems(split) for split in ("train", "validation", "test")}
     assert [len(problems) for problems in default.values()] == [4096, 256, 512]
     assert [problems[0].text for problems in default.values()] == ["3Mb", "1M9", "2Mc"]
+
+
+def test_a_turn_of_somebody_else_changes_nothing() -> None:
+    start = TASK.start(TASK.problems("test")[0], Key(0))
+    assert TASK.step(start.state, Turn(0, "critic", output=Output("9")), Key(0)) == start
+
+
+@pytest.mark.parametrize("prompt", ["X1M2", "V1m2", ""])
+def test_the_teacher_refuses_what_is_no_question(prompt: str) -> None:
+    request = {"messages": [{"role": "user", "content": prompt}]}
+    with pytest.raises(CallError, match="is not V, S or A"):
+        asyncio.run(LookupTeacher().complete(request, Key(0), None))  # type: ignore[arg-type]
 
 
 def test_the_teacher_is_as_wrong_as_it_says() -> None:
