@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from orchestrion_search.lookup import LETTERS, Lookup, LookupTeacher
 
-from orchestrion import Answer, CallError, Episode, Key, Output, Turn, View
+from orchestrion import Answer, CallError, Episode, Key, Observation, Output, Turn, View
 from tests.contrib_tasks.search.support import Say, played, share
 
 TASK = Lookup(train=60, validation=20, test=40)
@@ -93,7 +93,14 @@ def test_splits_are_apart_and_public_problems_do_not_hold_the_answer() -> None:
 
 
 def test_a_turn_of_somebody_else_changes_nothing() -> None:
-    start = TASK.start(TASK.problems("test")[0], Key(0))
+    problem = next(one for one in TASK.problems("test") if one.category == "two")
+    start = TASK.start(problem, Key(0))
+    assert start.observation == Observation(problem.text, features=(1.0, 0.0), progress=0.0)
+    told = TASK.step(start.state, Turn(0, "verifier", output=Output("n")), Key(0))
+    asked = Turn(1, "searcher", output=Output(problem.text[0]))
+    shown = TASK.step(told.state, asked, Key(0)).observation
+    assert shown is not None
+    assert (shown.features, shown.progress) == ((0.5, 0.25), 0.5)
     assert TASK.step(start.state, Turn(0, "critic", output=Output("9")), Key(0)) == start
 
 
