@@ -9,6 +9,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,14 @@ class Dense:
         index: Path | None = None,
     ) -> None:
         try:
-            from sentence_transformers import SentenceTransformer
+            library = import_module("sentence_transformers")
         except ImportError as error:
             raise UsageError(
                 "task search: `dense` needs sentence-transformers; "
                 "`pip install 'orchestrion-search[dense]'`"
             ) from error
         self._documents = tuple(documents)
-        self._encoder: Any = SentenceTransformer(path)
+        self._encoder: Any = library.SentenceTransformer(path)
         self._query_prompt, self._document_prompt = query_prompt, document_prompt
         texts = [f"{document.title}\n{document.text}" for document in documents]
         self._vectors = self._encoded(texts) if index is None else self._kept(texts, index)
