@@ -316,7 +316,7 @@ def test_the_bound_of_a_full_search_is_exact_and_includes_an_improver_that_is_du
     comparison = plan_of(GIVEN, GIVEN.rounds)
     assert (comparison.turns, comparison.verdicts, comparison.scores) == (579, 309, 273)
     assert ([times for _, times in comparison.readings], comparison.longest) == ([90, 183], 16)
-    changes = {"select": "value", "early_stop": True, "longest": 3}
+    changes: dict[str, Any] = {"select": "value", "early_stop": True, "longest": 3}
     by_value = evolve(GIVEN, **changes, baselines=("single", "sequential"))
     comparison = plan_of(by_value, GIVEN.rounds)
     assert (comparison.turns, comparison.verdicts, comparison.scores) == (246, 159, 345)

@@ -285,6 +285,16 @@ def test_a_plan_says_what_lives_where_and_when(
     assert CliRunner().invoke(devices, words).output == text
 
 
+def test_a_processor_has_the_memory_that_is_set_or_what_is_free(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrion_local.planning.free_memory", lambda: 7 * GB)
+    for memory, expected in (("9 GB", 9 * GB), (None, 7 * GB)):
+        processor = {"use": "torch", "memory": memory}
+        (plan,) = planned(team({"m": large(folder, device="p")}, {"p": processor}, ("m", "m")))
+        assert plan.memory == expected
+
+
 def test_what_cannot_be_reckoned_is_an_error(tmp_path: Path) -> None:
     gpu = {"use": "torch", "name": "cuda"}
     with pytest.raises(UsageError, match=r"models\.m\.path: there is no config\.json in"):
