@@ -175,6 +175,7 @@ def test_adapters_are_beside_one_base_and_a_server_takes_what_is_sampled(folder:
         ("m0", True, True),
         ("m1", True, False),
     ]
+    assert plan.models[0].state == 0
     # rank x (inputs + outputs) of seven matrices in 36 layers, four bytes each.
     ends = (2048 + 2048) * 2 + (2048 + 256) * 2 + (2048 + 11008) * 3
     assert plan.models[1].footprint.weights == 36 * 16 * ends * 4

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import torch
 
     from orchestrion_local.offloading import Resident
-    from orchestrion_local.ranks import Ranks
 
 __all__ = ["EntropyOf", "Generation", "Scored", "Trainable", "generations_of"]
 
@@ -95,8 +94,8 @@ class Trainable(Protocol):
         ...
 
     @property
-    def ranks(self) -> Ranks | None:
-        """The processes that train it; None if this process does."""
+    def ranks(self) -> Any:
+        """The processes that train it, see `ranks.Ranks`; None if this process does."""
         ...
 
     @property

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 
@@ -26,9 +26,6 @@ from orchestrion_local.scoring import has_plain_head, score
 from orchestrion_local.settings import ModelSettings
 from orchestrion_local.sizes import size_text
 from orchestrion_local.tokenizers import Tokenizer
-
-if TYPE_CHECKING:
-    from orchestrion_local.ranks import Ranks
 
 _ANCHOR = "anchor/"
 DTYPES = {
@@ -71,7 +68,7 @@ class Weights(Model):
         self._anchor_in_path = False
         """Whether `_anchor` holds the weights as `path` has them."""
         self._digest: str | None = None
-        self._ranks: dict[bool, Ranks] = {}
+        self._ranks: dict[bool, Any] = {}
         """The ranks that train the weights (False), and the adapters on them (True)."""
         self.resident.settle()
         module.eval()
@@ -155,7 +152,7 @@ class Weights(Model):
             self._outdate(self.ranks)
 
     @property
-    def ranks(self) -> Ranks | None:
+    def ranks(self) -> Any:
         """See `Trainable.ranks`: those of the weights, or of all adapters on them."""
         count = self.settings.inherited("ranks") or 1
         kind, groups = self.adapter is not None, self.root._ranks
@@ -165,7 +162,7 @@ class Weights(Model):
             groups[kind] = Ranks(self.root, count, kind)
         return groups.get(kind)
 
-    def _outdate(self, but: Ranks | None = None) -> None:
+    def _outdate(self, but: Any = None) -> None:
         """Mark the weights of ranks as older than those here."""
         for ranks in self.root._ranks.values():
             ranks.is_stale |= ranks is not but
@@ -246,7 +243,8 @@ class Weights(Model):
         if self.ranks is not None and torch.is_grad_enabled():
             if hidden:
                 raise ValueError(f"{self.name}: hidden states have no gradient with `ranks`")
-            return self.ranks.score(self, generations, entropy)
+            ranked: Scored = self.ranks.score(self, generations, entropy)
+            return ranked
         longest = max(len(item.prompt) for item in generations) + max(
             len(item.response) for item in generations
         )
