@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from orchestrion_math.equality import LONGEST, normal, number, same
 from orchestrion_math.grader import Grader
 
+from orchestrion import RunError
+
 
 @pytest.fixture(scope="module")
 def grader() -> Iterator[Grader]:
@@ -148,6 +150,24 @@ def test_an_expression_without_end_costs_its_seconds_and_nothing_else() -> None:
         assert time.process_time() - before < 0.5, "the work is done elsewhere"
         grader.seconds = 20
         assert same("x+y", "y+x", grader.equal), "and the next one is compared as ever"
+    finally:
+        grader.close()
+
+
+def test_a_process_that_does_not_start_or_answer_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grader = Grader()
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", "/bin/true")
+        with pytest.raises(RunError, match="does not start; try `python -m orchestrion_math"):
+            grader.equal("x", "y")
+        patch.setattr("orchestrion_math.grader.PATIENCE", 0.01)
+        patch.setattr("sys.executable", "/bin/cat")
+        with pytest.raises(RunError, match=r"does not start|no word for 0\.01 s"):
+            grader.equal("x", "y")
+    try:
+        assert grader.equal("x+y", "y+x"), "the next one starts another"
     finally:
         grader.close()
 

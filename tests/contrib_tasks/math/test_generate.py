@@ -68,6 +68,13 @@ def test_equal_seeds_give_equal_problems_and_more_training_moves_no_test() -> No
     other = generate(Arithmetic(**SIZES, seed=1))  # type: ignore[arg-type]
     assert small["test"] == large["test"] != other["test"]
     assert small["train"] == large["train"][:40]
+    default = generate(Arithmetic())
+    assert {split: len(problems) for split, problems in default.items()} == {
+        "train": 2048,
+        "validation": 128,
+        "test": 512,
+    }
+    assert [problems[0].text for problems in default.values()] == ["99+65", "24+24", "62-47"]
 
 
 def test_padded_numbers_have_every_digit_at_its_place() -> None:

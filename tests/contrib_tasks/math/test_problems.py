@@ -76,9 +76,11 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, row: object, said: str
     assert said in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_has_no_problem_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.jsonl: cannot be read"):
         load(tmp_path / "none.jsonl")
+    with pytest.raises(UsageError, match="no problem in it; want"):
+        load(tmp_path)
 
 
 def test_files_are_divided_and_a_test_file_keeps_its_problems_to_itself(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def problem(answer: str = "7", text: str = "What is 3+4? Put it into \\boxed{ans
     ],
 )
 def test_the_last_box_counts(content: str) -> None:
-    assert judge(said(content), problem()).success
+    assert judge(said(content), problem()) == Scores(1.0, True)
 
 
 @pytest.mark.parametrize(

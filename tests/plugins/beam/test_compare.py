@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from attrs import evolve, frozen
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_beam.baselines import EXTRA_TURNS, Allowance, answer_of, most_frequent
 from orchestrion_beam.interfaces import Valued
 from orchestrion_beam.nodes import SearchNode
-from orchestrion_beam.report import as_text, sentences
+from orchestrion_beam.report import as_text, beam, sentences
 from orchestrion_beam.trainer import GrpoBeam
 from orchestrion_beam.values import Noise, TaskValue
 
@@ -26,6 +28,7 @@ from orchestrion import (
     Output,
     Problem,
     Reward,
+    Saved,
     Session,
     Step,
     Trajectory,
@@ -57,29 +60,11 @@ def named(report: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def report() -> Mapping[str, Any]:
-    """What a good value estimate leads to."""
-    return asyncio.run(compared(GIVEN))
+    """What a small search leads to."""
+    return asyncio.run(compared(evolve(GIVEN, turns=5, held_out=8, beam_width=2, samples=3)))
 
 
 # ------------------------------------------------------------------------- equal budgets
-
-
-def test_no_baseline_that_can_continue_has_fewer_calls_than_the_search(
-    report: Mapping[str, Any],
-) -> None:
-    contenders = named(report)
-    assert list(contenders) == ["beam", *GIVEN.baselines]
-    for name in ("single", "best-of-n", "self-consistency"):
-        # The attempt that it is in is finished.
-        assert (
-            contenders["beam"]["calls"]
-            <= contenders[name]["calls"]
-            < contenders["beam"]["calls"] + GIVEN.turns
-        )
-        assert contenders[name]["attempts"] > 5
-    assert contenders["sequential"]["attempts"] == 1
-    about = [text for text in report["sentences"] if "sequential" in text]
-    assert any("it ends by itself" in text for text in about)
 
 
 @frozen
@@ -95,10 +80,9 @@ class Asking(TaskValue):
     "changes",
     [
         {"beam_width": 2, "samples": 2},
-        {"lookahead": 3},
         {"early_stop": True, "value": Asking(), "turns": 4},
     ],
-    ids=["few", "lookahead", "early stop and estimates that make calls"],
+    ids=["few", "early stop and estimates that make calls"],
 )
 def test_greedy_makes_as_many_calls_as_the_search(changes: dict[str, Any]) -> None:
     given = evolve(GIVEN, held_out=4, baselines=("greedy",), **changes)
@@ -159,30 +143,6 @@ async def test_problems_held_out_are_shown_to_no_improver() -> None:
 
 
 # ----------------------------------------------------------------------------- honesty
-
-
-def test_a_good_value_beats_independent_attempts_and_is_called_good(
-    report: Mapping[str, Any],
-) -> None:
-    contenders = named(report)
-    for name in {*GIVEN.baselines} - {"greedy"}:
-        assert contenders[name]["ahead"]["low"] > 0, name
-    assert report["value"]["better_than_noise"] is True
-    text = " ".join(report["sentences"])
-    assert "Ahead of best-of-n" in text
-    assert "orders unfinished trajectories" in text
-    assert "no better than noise" not in text
-    assert "picked by the value" not in text
-    assert "verifier's help" in text
-
-
-def test_with_an_exact_value_greedy_does_as_well_and_is_recommended(
-    report: Mapping[str, Any],
-) -> None:
-    contenders = named(report)
-    assert contenders["greedy"]["calls"] == pytest.approx(contenders["beam"]["calls"], rel=0.1)
-    assert not contenders["greedy"]["ahead"]["low"] > 0
-    assert any("`beam_width: 1` with more `samples`" in text for text in report["sentences"])
 
 
 @pytest.mark.parametrize(
@@ -328,17 +288,46 @@ def test_the_most_frequent_answer_is_picked_and_a_key_decides_between_equals() -
 def test_answers_that_all_differ_cannot_be_compared() -> None:
     assert most_frequent([ended(Output(text)) for text in "abc"], Key(1)) is None
     assert most_frequent([ended(None), ended(None)], Key(1)) is None
+    assert most_frequent([ended(None)], Key(1)) is None
     only = ended(Output("a"))
     assert most_frequent([only], Key(1)) is only
 
 
-def test_the_report_as_text_has_a_row_for_each_and_all_sentences(
+TEXT = """\
+                  reward                solved  calls  attempts  beam ahead by
+beam              0.594 [0.547, 0.625]  0.000   25.9   2.0
+single            0.516 [0.469, 0.562]  0.000   28.8   5.8       +0.078 [+0.000, +0.141]
+best-of-n         0.516 [0.469, 0.562]  0.000   28.8   5.8       +0.078 [+0.000, +0.141]
+self-consistency  0.406 [0.297, 0.484]  0.000   28.8   5.8       +0.188 [+0.078, +0.312]
+greedy            0.625 [0.625, 0.625]  0.000   25.9   1.0       -0.031 [-0.078, +0.000]
+sequential        0.594 [0.516, 0.672]  0.000   8.0    1.0       +0.000 [-0.078, +0.094]
+
+On 8 held-out problems beam search has a reward of 0.594 [0.547, 0.625], with 26 calls a \
+problem; one trajectory of each contender is picked by its reward, so all had the verifier's help.
+Not shown to differ from single: +0.078 [+0.000, +0.141].
+Not shown to differ from best-of-n: +0.078 [+0.000, +0.141].
+Ahead of self-consistency: +0.188 [+0.078, +0.312].
+Not shown to differ from greedy: -0.031 [-0.078, +0.000].
+Not shown to differ from sequential: +0.000 [-0.078, +0.094], but it used only 8 calls: it ends \
+by itself.
+The value 'task' orders unfinished trajectories better than noise: its rank correlation with the \
+final score, within a problem and on independent trajectories, is +0.713 [+0.619, +0.796], over 8 \
+problems.
+Searching by it is not shown to be worth its calls: independent attempts may do as well.
+Keeping several trajectories was not worth its calls here: `beam_width: 1` with more `samples` did \
+as well or better.
+"""
+
+
+def test_a_report_has_a_row_for_each_contender_and_says_what_it_shows(
     report: Mapping[str, Any],
 ) -> None:
-    text = as_text(report)
-    for name in ("beam", *GIVEN.baselines):
-        assert f"\n{name} " in text
-    assert all(sentence in text for sentence in report["sentences"])
+    assert as_text(report) == TEXT
+    # The attempt that it is in is finished: no baseline has fewer calls, as far as it can use them.
+    contenders = named(report)
+    assert list(contenders) == ["beam", *GIVEN.baselines]
+    calls = [contenders[name]["calls"] for name in ("beam", "best-of-n", "single")]
+    assert calls == [25.875, 28.75, 28.75]
 
 
 def test_without_rewards_nothing_is_claimed() -> None:
@@ -346,3 +335,33 @@ def test_without_rewards_nothing_is_claimed() -> None:
     assert sentences({"contenders": [{"reward": nothing}]}) == [
         "Nothing can be said: no trajectory of the search has a reward."
     ]
+
+
+STATE = {"pending": [], "round": 0}
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        ([], "no trainer grpo-beam has saved anything"),
+        ([None, {"round": 0, "report": {}}], "no trainer grpo-beam has saved anything"),
+        ([{**STATE, "report": None}], "nothing is compared yet"),
+    ],
+)
+def test_a_run_without_a_comparison_is_refused(
+    states: list[Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = {f"trainer[{n}]": Saved(data=data) for n, data in enumerate(states)}
+    monkeypatch.setattr("orchestrion.runs.newest_states", lambda run: (run, saved))
+    with pytest.raises(UsageError, match=f"run-1: {message}"):
+        CliRunner().invoke(beam, ["run-1"], catch_exceptions=False)
+
+
+def test_the_command_shows_the_report_of_the_last_stage_that_compared(
+    report: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = [{}, report, None]
+    saved = {str(n): Saved(data={**STATE, "report": stage}) for n, stage in enumerate(stages)}
+    monkeypatch.setattr("orchestrion.runs.newest_states", lambda run: (run, saved))
+    assert CliRunner().invoke(beam, ["run-1"]).stdout == as_text(report)
+    assert json.loads(CliRunner().invoke(beam, ["run-1", "--json"]).stdout) == report

@@ -216,26 +216,6 @@ def test_noise_is_independent_of_the_trajectory_and_repeatable() -> None:
     assert results_of(result) == results_of(search(evolve(SMALL, value=Noise()), session))
 
 
-def test_lookahead_values_a_trajectory_after_more_turns() -> None:
-    seen: list[int] = []
-
-    @frozen
-    class Lengths(TaskValue):
-        """Notes how long what it is asked about is."""
-
-        async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
-            seen.append(len(branch.trajectory))
-            return await super().estimate(branch, session, key)
-
-    given = evolve(SMALL, value=Lengths(), lookahead=2, turns=3)
-    result = search(given, session_for({"a": Climber(0.5)}, Ladder(6)))
-    # Trajectories of one and of two turns are rolled on to three, which is the end.
-    assert set(seen) == {3}
-    assert result.counts.activations > result.counts.samples
-    assert result.counts.turn_calls == result.counts.activations
-    assert all(len(node.branch.trajectory) == 3 for node in result.finalists)
-
-
 # ---------------------------------------------------------------------------- early stop
 
 

@@ -1,13 +1,15 @@
-"""Which trajectories a beam keeps."""
+"""Which trajectories a beam keeps, and which are equal."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_beam.interfaces import Valued
 from orchestrion_beam.nodes import SearchNode, choose
 
-from orchestrion import Branch, Key, Problem, Step, Trajectory
+from orchestrion import Branch, Key, Observation, Output, Problem, Step, Trajectory, Turn
 
 numbers = st.one_of(st.none(), st.sampled_from([0.0, 0.25, 0.5, 0.5, 1.0]))
 row_lists = st.lists(st.tuples(numbers, st.integers(0, 3), st.integers(0, 2)), max_size=14)
@@ -45,3 +47,22 @@ def test_the_second_family_is_represented_by_its_best() -> None:
     assert choose([a, b, c, d], 2, min_roots=2) == [a, d]
     assert choose([a, b, c, d], 2, min_parents=2) == [a, d]
     assert choose([a, b, c, d], 2) == [a, b]
+
+
+def digest(data: Any = None, step: Step = EMPTY.step, option: str = "") -> bytes:
+    """Return the digest of a trajectory of one turn."""
+    trajectory = Trajectory([Turn(0, "a", option, Output("x", data))])
+    return SearchNode(EMPTY).child(0, (), Branch(Problem("p"), trajectory, step, Key(1))).digest
+
+
+def test_trajectories_of_equal_content_have_equal_digests() -> None:
+    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1}) != digest({"a": 1, "b": [3]})
+    assert digest({"y", "x"}) == digest(["x", "y"])
+    assert digest(2j) == digest(complex("2j")) != digest(3j)
+    steps = [
+        Step(done=True),
+        *(Step(observation=Observation(text, data)) for text in "ab" for data in (None, 1)),
+        Step(observation=Observation("a", features=(1.0,))),
+    ]
+    others = [digest(option="b"), *(digest(step=step) for step in steps)]
+    assert len({digest(), *others}) == 1 + len(others)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from orchestrion_encoders.interfaces import Encoded
-from orchestrion_encoders.tensors import Adam, tensors
+from orchestrion_encoders.tensors import Adam, Network, generator_of, pack, serial, tensors
 
-from orchestrion import CheckpointError, Saved
+from orchestrion import CheckpointError, Key, Saved
 
 
 def encoded(n: int, turns: bool, prior: bool) -> Encoded:
@@ -58,3 +58,43 @@ def test_adam_steps_as_the_paper_says() -> None:
 def test_moments_that_are_missing_are_refused() -> None:
     with pytest.raises(CheckpointError, match="no array 'adam'"):
         Adam().load(Saved(), "adam", 3, "trainer")
+
+
+def test_a_gradient_is_limited_and_one_that_is_not_finite_makes_no_step() -> None:
+    """After one step the first moment is a tenth of the gradient."""
+    module, adam = Weights(), Adam()
+    assert adam.step(module, (module.w * torch.tensor([3.0, 4.0])).sum(), 0.1, 1.0) == 5.0
+    assert adam.moments[0].tolist() == pytest.approx([0.06, 0.08])
+    before = module.w.tolist()
+    assert not np.isfinite(adam.step(module, (module.w * torch.inf).sum(), 0.1, 1.0))
+    assert (adam.steps, module.w.tolist()) == (1, before)
+
+
+class Weights(Network):
+    """Two numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor([1.0, -0.1]))
+
+
+def test_weights_and_moments_come_back_from_a_checkpoint() -> None:
+    module, adam, again, other = Weights(), Adam(), Weights(), Adam()
+    adam.step(module, module.w.square().sum(), 0.1, None)
+    saved = Saved({**module.save("net/"), "adam": pack(adam.moments)})
+    again.load(saved, "policy", "net/")
+    other.load(saved, "adam", adam.steps, "policy")
+    assert again.w.tolist() == module.w.tolist() != [1.0, -0.1]
+    assert (other.steps, other.moments.tolist()) == (1, adam.moments.tolist())
+    wrong = Saved({"net/w": pack(torch.zeros(3))})
+    with pytest.raises(CheckpointError, match=r"policy: .*'net/w' is F32 \(3,\), expected F32 \(2"):
+        again.load(wrong, "policy", "net/")
+
+
+def test_draws_follow_their_key_and_sums_one_thread() -> None:
+    first, again, other = (torch.rand(3, generator=generator_of(Key(n))) for n in (1, 1, 2))
+    assert first.tolist() == again.tolist() != other.tolist()
+    before = torch.get_num_threads()
+    with serial():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before

@@ -110,35 +110,54 @@ def test_the_interval_of_the_auc_covers_the_truth_although_problems_repeat() -> 
     assert 0.88 <= covered / 150 <= 1
 
 
-def test_with_one_problem_the_interval_is_over_episodes_and_says_so() -> None:
-    x = [float(i) for i in range(20)]
-    found = rank_correlation(x, x, ["p"] * 20, Key(1))
-    assert found.value == pytest.approx(1)
-    assert (found.over, found.excludes(0)) == ("episodes", True)
-    assert rank_correlation(x, x, own(20), Key(1)).over == "problems"
+X = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0, 5.0, 8.0]
+Y = [2.0, 7.0, 1.0, 8.0, 2.0, 8.0, 1.0, 8.0, 2.0, 8.0, 4.0, 5.0]
+Z = [1.0, 4.0, 1.0, 4.0, 2.0, 1.0, 3.0, 5.0, 6.0, 2.0, 3.0, 7.0]
+NAMES, ONE = list("aaabbbccddee"), ["p"] * 12
 
 
-def test_equal_input_gives_equal_intervals() -> None:
-    x, y, names = draws(1, 10, 3)
-    assert rank_correlation(x, y, names, Key(4)) == rank_correlation(x, y, names, Key(4))
+@pytest.mark.parametrize(
+    ("measured", "value", "low", "high", "over"),
+    [
+        (rank_correlation(X, Y, NAMES, Key(1)), 0.14157969, -0.40809883, 0.59910088, "problems"),
+        (
+            rank_correlation(X, Y, ["p"] * 12, Key(1)),
+            0.14157969,
+            -0.47323149,
+            0.81554113,
+            "episodes",
+        ),
+        (partial(X, Y, Z, NAMES, Key(1)), 0.12778373, -0.52737213, 0.81128544, "problems"),
+        (auc(X, [y > 4 for y in Y], NAMES), 0.54166667, 0.18870158, 0.89463175, "problems"),
+        (average(X, NAMES, Key(1)), 4.43333333, 3.4, 5.5, "problems"),
+    ],
+    ids=["correlation", "of one problem", "partial", "auc", "average"],
+)
+def test_an_interval_is_the_same_for_the_same_key(
+    measured: Interval, value: float, low: float, high: float, over: str
+) -> None:
+    numbers = [measured.value, measured.low, measured.high]
+    assert numbers == pytest.approx([value, low, high], abs=1e-8)
+    assert (measured.count, measured.over, measured.known) == (12, over, True)
+    assert measured.excludes(low - 0.01)
+    assert measured.excludes(high + 0.01)
+    assert not measured.excludes(value)
 
 
-def test_the_average_is_over_problems() -> None:
-    found = average([1.0, 1.0, 1.0, 0.0], ["a", "a", "a", "b"], Key(1))
-    assert found.value == 0.5
-    assert found.count == 4
-
-
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_few_episodes_have_no_interval(count: int) -> None:
-    x = [float(i) for i in range(count)]
-    found = rank_correlation(x, x, own(count), Key(1))
-    assert not found.known
-    assert not found.excludes(0)
-    assert Interval().as_json() == {
-        "value": None,
-        "low": None,
-        "high": None,
-        "episodes": 0,
-        "over": "problems",
-    }
+@pytest.mark.parametrize(
+    ("measured", "value"),
+    [
+        *((rank_correlation(X[:n], X[:n], own(n), Key(1)), math.nan) for n in (0, 1, 2)),
+        (rank_correlation(X, Y, [*"a" * 6, *"b" * 6], Key(1)), math.nan),
+        (auc(X, [True] + [False] * 11, NAMES), 3.5 / 11),
+        (auc([1.0, 2.0], [True, True], ["a", "b"]), math.nan),
+        (average([1.0], ["a"], Key(1)), 1.0),
+    ],
+)
+def test_few_episodes_have_no_interval(measured: Interval, value: float) -> None:
+    assert not measured.known
+    assert not measured.excludes(0)
+    assert [measured.value, measured.low] == pytest.approx([value, math.nan], nan_ok=True)
+    shown = measured.as_json()
+    assert shown["value"] == (None if math.isnan(value) else measured.value)
+    assert (shown["low"], shown["high"], shown["over"]) == (None, None, measured.over)

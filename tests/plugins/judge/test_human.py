@@ -229,6 +229,20 @@ def test_an_unreadable_answer_file_is_named(tmp_path: Path, text: str) -> None:
         score(by_queue(tmp_path), "42")
 
 
+@pytest.mark.parametrize("text", ["{}", '{"question": "?", "scale": {"low": 2, "high": 1}}', "[]"])
+def test_an_unreadable_question_file_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.question.json").write_text(text)
+    with pytest.raises(RunError, match=r"a\.question\.json: is not a"):
+        Questions(tmp_path).waiting()
+
+
+def test_a_person_reads_every_turn_of_a_transcript(typing: Any, capsys: Any) -> None:
+    typing("1\n")
+    assert score(on_terminal(show="transcript"), "41", "no, 42").parts["human.length"] == 8
+    shown = capsys.readouterr().err
+    assert "--- turn 1 by agent 1\n41\n--- turn 2 by agent 2\nno, 42\n" in shown
+
+
 def test_a_question_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
     question = Question("How?", Scale(-1, 1, 0.5), (("work", "a\u2028b\x00"), ("work", "")))
     Questions(tmp_path).ask(question)
@@ -258,6 +272,9 @@ def test_without_a_terminal_questions_wait_in_the_runs_folder(tmp_path: Path, ty
     reward, notes = opened(OpenContext("reward", Key(), directory=tmp_path))
     assert not reward.terminal
     assert notes == [f"by questions in {tmp_path / 'questions'}"]
+    reward, notes = opened(OpenContext("reward", Key(), directory=tmp_path), ask="terminal")
+    assert reward.terminal
+    assert notes == ["on the terminal; run.timeout also holds for answers"]
 
 
 def test_with_neither_terminal_nor_folder_it_is_refused_before_anything_runs(typing: Any) -> None:
@@ -341,4 +358,13 @@ def test_a_run_pauses_for_answers_and_resumes_with_them(tmp_path: Path) -> None:
         2,
         {"no judgement that could be used": 1},
     )
+    shown = orchestrion("judge-report", "asked", cwd=tmp_path).stdout
+    assert shown.startswith(
+        "human: judged 2, not judged 0, missing 1, asked again 0\nmean value 0.7"
+    )
+    listed = orchestrion("judge", "runs/asked/questions", "--json", cwd=tmp_path)
+    assert json.loads(listed.stdout)["waiting"] == []
+    for command in ("judge", "judge-report"):
+        refused = orchestrion(command, "orchestrion.yaml", cwd=tmp_path, code=2)
+        assert "orchestrion.yaml: is a file; name a run" in refused.stderr
     orchestrion("replay", "asked", cwd=tmp_path)

@@ -10,25 +10,18 @@ from attrs import define
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_judge.hybrid import Hybrid
-from orchestrion_judge.value import RewardValue
 
 from orchestrion import (
-    Branch,
     Calls,
     Episode,
-    Key,
     Reward,
     RewardFunction,
-    RunError,
     Scores,
     Status,
-    Step,
     Usage,
     no_calls,
 )
-from orchestrion._session import EngineSession
-from orchestrion.testing._fakes import Fixed, engine_for
-from tests.plugins.judge.support import PROBLEM, Sums, calls, episode
+from tests.plugins.judge.support import calls, episode
 
 
 @define
@@ -37,11 +30,9 @@ class Giving(RewardFunction):
 
     reward: Reward | None
     asked: int = 0
-    seen: Episode | None = None
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
         self.asked += 1
-        self.seen = episode
         return self.reward
 
 
@@ -105,28 +96,3 @@ def test_its_ceiling_is_that_of_both() -> None:
     assert Hybrid(judge=costly, cheap=free).ceiling(5) == Usage(2, 5, 7)
     assert Hybrid(judge=costly, cheap=costly).ceiling(5) == Usage(4, 10, 14)
     assert Hybrid(judge=costly, cheap=Giving(None)).ceiling(5) is None
-
-
-# ------------------------------------------------------------------ the value of a reward
-
-
-def estimate(reward: RewardFunction, *said: str) -> float | None:
-    session = EngineSession(engine_for({}, Fixed(), task=Sums()), "0/0", Key(0), Key(1))
-    branch = Branch(PROBLEM, episode(*said).trajectory, Step(), Key(2))
-    return asyncio.run(RewardValue(reward=reward).estimate(branch, session, Key(5))).value
-
-
-def test_a_reward_values_a_trajectory_as_if_it_ended_here_with_the_partial_score() -> None:
-    reward = Giving(Reward(0.25))
-    assert estimate(reward, "42") == 0.25
-    assert reward.seen is not None
-    assert reward.seen.scores == Scores(1.0, True)
-    assert reward.seen.status is Status.COMPLETED
-    assert reward.seen.problem.hidden is None
-    assert estimate(Giving(None), "42") is None
-
-
-@pytest.mark.parametrize("total", [-0.01, 1.01])
-def test_a_reward_that_is_no_value_is_refused_and_not_clamped(total: float) -> None:
-    with pytest.raises(RunError, match="a value is from 0 to 1"):
-        estimate(Giving(Reward(total)), "42")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -244,9 +245,18 @@ def test_the_schema_goes_with_the_request_unless_the_model_takes_none(structured
     assert model.requests[0]["temperature"] == 0.5
 
 
-def test_more_samples_cannot_be_needed_than_there_are() -> None:
+def test_settings_of_a_judge_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    class Plain(Saying):
+        unsupported = frozenset(("schema",))
+
     with pytest.raises(ValueError, match="needed is 3, but there are 2 samples"):
         LlmJudge(model=gives(1), samples=2, needed=3)
+    with pytest.raises(ValueError, match="set `structured: false`"):
+        LlmJudge(model=Plain([]))
+    assert LlmJudge(model=Plain([]), structured=False).criteria.name == "answer"
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\ncriteria: [{name: tone, description: polite}]\n")
+    assert LlmJudge(model=gives(1), rubric_file=file).criteria.name == "mine"
 
 
 @given(
@@ -291,5 +301,17 @@ def test_the_ceiling_holds_whatever_is_said(
     assert used.output_tokens <= most.output_tokens
 
 
-def test_without_a_bound_of_the_model_there_is_none_of_the_judge() -> None:
+def test_without_a_bound_of_what_is_read_there_is_none_of_the_judge() -> None:
+    @define
+    class Bounded(Opinionated):
+        most: int = 10**6
+
+        def ceiling(self, tokens: int) -> Usage | None:
+            return Usage(1, tokens, 10) if tokens < self.most else None
+
     assert judge_reward(Opinionated(honest)).ceiling(10) is None
+    bound = judge_reward(Bounded(honest)).ceiling(10)
+    assert bound is not None
+    assert judge_reward(Bounded(honest), reference="solution").ceiling(10) is None
+    # The second question is longer than the first: it has the first answer in it.
+    assert judge_reward(Bounded(honest, most=bound.input_tokens // 2)).ceiling(10) is None

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
+from attrs import evolve
+from click.testing import CliRunner
+from orchestrion_judge.command import judge_report
 from orchestrion_judge.report import JudgeReport, report_of
 
 from orchestrion import Episode, Key, Problem, Reward, Scores, replace
@@ -152,3 +157,31 @@ def test_missing_rewards_are_counted_with_their_reason_and_excluded() -> None:
 def test_a_report_on_little_or_nothing_is_a_report(episodes: list[Episode]) -> None:
     report = judged(fair, episodes)
     assert json.loads(json.dumps(report.as_json(), allow_nan=False))["judged"] == len(episodes)
+
+
+def test_a_judge_that_falls_where_the_verifier_rises_is_named() -> None:
+    report = judged(lambda asked, key: 1 - quality(asked), works(0))
+    assert report.findings == ["agreement: the judgement FALLS where the verifier's score rises"]
+
+
+TEXT = """\
+judge: judged 24, not judged 0, missing 1, asked again 0
+mean value 0.573
+  agreement with the verifier (rank correlation)  0.855 [0.714, 0.943] over problems
+  solved above unsolved (AUC)                     0.943 [0.876, 1.000] over problems
+  with length (rank correlation)                  -0.018 [-0.413, 0.371] over problems
+  with length, given the verifier's score         -0.232 [-0.635, 0.251] over problems
+  given order minus reverse                       -
+  size of that difference                         -
+  1 x missing: timed out
+missing: 1 rewards, 4% of what was to be judged
+agreement: the judgement rises with the verifier's score
+"""
+
+
+def test_the_command_shows_the_numbers_and_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = evolve(judged(fair, works(0, each=1)), missing={"timed out": 1})
+    monkeypatch.setattr("orchestrion.runs.run_directory", Path)
+    monkeypatch.setattr("orchestrion.runs.RunReader", nullcontext)
+    monkeypatch.setattr("orchestrion_judge.report.report_of_run", lambda store, source: [report])
+    assert CliRunner().invoke(judge_report, ["run-1"]).stdout == TEXT

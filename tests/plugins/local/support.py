@@ -58,6 +58,4 @@ def asked(text: str, **settings: Any) -> dict[str, Any]:
 
 def seven(model: LocalModel) -> Generation:
     """The answer "7" to "S2="."""
-    prompt, response = model.encode(asked("S2=")["messages"]), model.encode_response("7")
-    unknown = (0.0,) * len(response)
-    return Generation(model.name, 0, tuple(prompt), tuple(response), unknown)
+    return model.as_generation(asked("S2=")["messages"], "7")

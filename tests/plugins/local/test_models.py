@@ -131,7 +131,7 @@ async def test_a_checkpoint_of_another_shape_is_refused() -> None:
 async def test_the_reference_has_the_weights_of_the_anchor() -> None:
     async with opened() as model:
         response = Generation(
-            "tiny", 0, tuple(model.encode(asked("ab")["messages"])), (5, 2), (0.0, 0.0)
+            "tiny", 0, tuple(model.tokenizer.encode(asked("ab")["messages"])), (5, 2), (0.0, 0.0)
         )
         learn(model)
         model.anchor()
@@ -329,7 +329,7 @@ async def test_a_mixture_samples_from_the_mean_of_its_members() -> None:
         first = await stack.enter_async_context(opened("models.a", seed=1))
         second = await stack.enter_async_context(opened("models.b", seed=2))
         learn(first, 4)
-        prompt = first.encode(asked("S2=")["messages"])
+        prompt = first.tokenizer.encode(asked("S2=")["messages"])
         with torch.no_grad():
             shares = [
                 model.module(torch.tensor([prompt])).logits[0, -1].double().softmax(0)

@@ -175,29 +175,125 @@ def test_adapters_are_beside_one_base_and_a_server_takes_what_is_sampled(folder:
         ("m0", True, True),
         ("m1", True, False),
     ]
+    assert plan.models[0].state == 0
     # rank x (inputs + outputs) of seven matrices in 36 layers, four bytes each.
     ends = (2048 + 2048) * 2 + (2048 + 256) * 2 + (2048 + 11008) * 3
     assert plan.models[1].footprint.weights == 36 * 16 * ends * 4
 
 
-def test_the_command_prints_the_plan_and_refuses_what_does_not_fit(
-    folder: str, tmp_path: Path
-) -> None:
+def test_the_command_refuses_what_does_not_fit_or_is_unclear(folder: str, tmp_path: Path) -> None:
     gpu = {"use": "torch", "name": "cuda"}
     path = tmp_path / "team.yaml"
     path.write_text(json.dumps(team({"m": large(folder)}, {"gpu": gpu}, ("m", "m"))))
     words = ["--plan", str(path), "--gpus"]
-    done = CliRunner().invoke(devices, [*words, "1x80GiB", "--tflops", "400"])
-    assert not done.exit_code, done.output
-    assert "m      gpu     optimizer" in done.output
-    assert "gpu (cuda): at most" in done.output
-    assert "minutes for a million tokens" in done.output
     refused = CliRunner().invoke(devices, [*words, "1x40GiB", "--json"])
     assert isinstance(refused.exception, RunError)
     assert not json.loads(refused.output)["devices"][0]["fits"]
     for claim in ("80GiB", "2x80", "x"):
         unclear = CliRunner().invoke(devices, [*words, claim])
         assert isinstance(unclear.exception, UsageError)
+
+
+RANKS = """\
+model  device  what                                          memory   when
+m      gpu     weights, 3.09 B bfloat16                      5.7 GB   always
+m      gpu     layers in use, each of 4 ranks                3.5 GB   always
+m      gpu     optimizer, weights in parts, each of 4 ranks  11.5 GB  always
+m      gpu     micro-batch of 16384 tokens, each of 4 ranks  6.6 GB   while it learns
+m      gpu     batch of 128 completions of 4096 tokens       54.8 GB  while it samples
+
+gpu (cuda): at most 75.5 GB of 80.0 GB, while m samples
+each further GPU with a rank: at most 21.5 GB
+m: a thousand tokens take 6.17 TFLOP to read or sample and 24.7 to learn from: 1.03 minutes for \
+a million tokens to learn from
+"""
+SHARED_RANKS = """\
+model  device  what                                              memory    when
+b      gpu     weights, 3.09 B bfloat16                          5.7 GB    always
+b      gpu     weights in parts, layers in use, each of 2 ranks  3.7 GB    always
+m      gpu     adapter of rank 8, 14.97 M                        57.1 MB   always
+m      gpu     optimizer, weights in parts, each of 2 ranks      114.2 MB  always
+m      gpu     micro-batch of 16384 tokens, each of 2 ranks      7.4 GB    while it learns
+m      gpu     batch of 128 completions of 4096 tokens           54.8 GB   while it samples
+
+gpu (cuda): at most 64.4 GB of 80.0 GB, while m samples
+each further GPU with a rank: at most 11.3 GB
+m: a thousand tokens take 6.17 TFLOP to read or sample and 18.5 to learn from: 0.771 minutes for \
+a million tokens to learn from
+"""
+TURNS = """\
+model  device  what                                     memory   when
+b      gpu     weights, 3.09 B bfloat16                 5.7 GB   its turns
+m      gpu     adapter of rank 8, 4.94 M                18.8 MB  its turns
+m      gpu     optimizer                                56.5 MB  while it learns
+m      gpu     micro-batch of 16384 tokens              6.8 GB   while it learns
+m      gpu     batch of 128 completions of 4096 tokens  54.8 GB  while it samples
+n      gpu     weights, 3.09 B float32                  11.5 GB  its turns
+n      gpu     optimizer                                34.5 GB  while it learns
+n      gpu     micro-batch of 2048 tokens               19.0 GB  while it learns
+n      gpu     batch of 256 completions of 1024 tokens  55.3 GB  while it samples
+
+gpu (cuda): at most 66.8 GB of 80.0 GB, while n samples
+m: a thousand tokens take 6.17 TFLOP to read or sample and 18.5 to learn from: 0.771 minutes for \
+a million tokens to learn from
+n: a thousand tokens take 6.17 TFLOP to read or sample and 18.5 to learn from: 0.771 minutes for \
+a million tokens to learn from
+"""
+
+
+@pytest.mark.parametrize(
+    ("models", "of", "offload", "gpus", "text"),
+    [
+        ({"m": {"ranks": 4}}, "mm", None, "4x80GiB", RANKS),
+        (
+            {"b": {"ranks": 2}, "m": {"base": "b", "lora": {"rank": 8}}},
+            "mm",
+            None,
+            "2x80GiB",
+            SHARED_RANKS,
+        ),
+        (
+            {
+                "b": {},
+                "m": {"base": "b", "lora": {"rank": 8, "targets": ["q_proj", "down_proj"]}},
+                "n": {"gradient_checkpointing": False, "dtype": "float32", "context": 1024},
+            },
+            "mn",
+            "cpu",
+            "1x80GiB",
+            TURNS,
+        ),
+    ],
+    ids=["ranks", "adapters share ranks", "turns"],
+)
+def test_a_plan_says_what_lives_where_and_when(
+    models: dict[str, Any],
+    of: str,
+    offload: str | None,
+    gpus: str,
+    text: str,
+    folder: str,
+    tmp_path: Path,
+) -> None:
+    made = {
+        name: {"use": "hf", **own} if "base" in own else large(folder, **own)
+        for name, own in models.items()
+    }
+    gpu = {"use": "torch", "name": "cuda", "offload": offload}
+    path = tmp_path / "team.yaml"
+    path.write_text(json.dumps(team(made, {"gpu": gpu}, (of[0], of[1]))))
+    words = ["--plan", str(path), "--gpus", gpus, "--tflops", "400"]
+    assert CliRunner().invoke(devices, words).output == text
+
+
+def test_a_processor_has_the_memory_that_is_set_or_what_is_free(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrion_local.planning.free_memory", lambda: 7 * GB)
+    for memory, expected in (("9 GB", 9 * GB), (None, 7 * GB)):
+        processor = {"use": "torch", "memory": memory}
+        (plan,) = planned(team({"m": large(folder, device="p")}, {"p": processor}, ("m", "m")))
+        assert plan.memory == expected
 
 
 def test_what_cannot_be_reckoned_is_an_error(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ async def test_a_prompt_has_the_same_completion_alone_and_in_a_batch() -> None:
 async def test_a_shared_beginning_is_computed_once_and_changes_nothing() -> None:
     texts = [f"abcdefgh01234567{end}" for end in ("V=", "S1=", "A")]
     async with opened(temperature=0.7) as model:
-        prompts = [model.encode(asked(text)["messages"]) for text in texts]
+        prompts = [model.tokenizer.encode(asked(text)["messages"]) for text in texts]
         assert common_prefix(prompts) == 17
         seen: list[int] = []
         handle = model.module.register_forward_pre_hook(
@@ -81,7 +81,7 @@ async def test_log_probabilities_of_sampling_and_of_training_are_equal() -> None
 @sync
 async def test_samples_follow_the_distribution_of_the_network() -> None:
     async with opened() as model:
-        prompt = model.encode(asked("V1aMb=")["messages"])
+        prompt = model.tokenizer.encode(asked("V1aMb=")["messages"])
         with torch.no_grad():
             shares = model.module(torch.tensor([prompt])).logits[0, -1].softmax(0)
         n = 4000
@@ -97,7 +97,7 @@ async def test_samples_follow_the_distribution_of_the_network() -> None:
 @sync
 async def test_temperature_0_takes_the_likeliest_and_top_p_leaves_out_the_tail() -> None:
     async with opened() as model:
-        prompt = model.encode(asked("S2=")["messages"])
+        prompt = model.tokenizer.encode(asked("S2=")["messages"])
         with torch.no_grad():
             shares = model.module(torch.tensor([prompt])).logits[0, -1].softmax(0)
         ordered, order = shares.sort(descending=True)

@@ -68,7 +68,11 @@ async def test_token_ids_are_sent_and_come_back_with_log_probabilities() -> None
         answer = await model.complete(asked("S2="), Key(5), calls)
         generation = Generation.from_json(answer.data["generation"])
         body = there.seen[-1].data
-        assert body["prompt"] == model.encode(asked("S2=")["messages"]) == list(generation.prompt)
+        assert (
+            body["prompt"]
+            == model.tokenizer.encode(asked("S2=")["messages"])
+            == list(generation.prompt)
+        )
         assert (body["temperature"], body["top_k"], body["return_token_ids"]) == (1.3, -1, True)
         assert body["stop_token_ids"] == sorted(model.tokenizer.ends)
         assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)

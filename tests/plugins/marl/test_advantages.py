@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,14 +77,29 @@ SCALED = ("drmas", "center agent, scale group", "center group, scale agent", "gr
 each = pytest.mark.parametrize("name", ALL)
 
 
-def test_the_worked_example_of_drmas() -> None:
+@pytest.mark.parametrize(
+    ("settings", "won_v", "lost_v", "won_s", "lost_s"),
+    [
+        ({}, 1.2909944, -0.6454972, 1.7888544, -0.4472136),
+        ({"center": "group"}, 0.9682458, -0.9682458, 1.1180340, -1.1180340),
+        ({"scale": "group"}, 1.1547005, -0.5773503, 1.3856406, -0.3464102),
+        ({"center": "group", "scale": "group"}, 0.8660254, -0.8660254, 0.8660254, -0.8660254),
+        ({"scale": "none"}, 2 / 3, -1 / 3, 0.8, -0.2),
+        ({"center": "group", "scale": "none"}, 0.5, -0.5, 0.5, -0.5),
+        ({"std": "population"}, 2**0.5, -(0.5**0.5), 2, -0.5),
+    ],
+    ids=str,
+)
+def test_the_worked_example_of_drmas(
+    settings: dict[str, Any], won_v: float, lost_v: float, won_s: float, lost_s: float
+) -> None:
     rows = worked_example()
-    advantages = adv.drmas(rows)
-    won = rows.outcome == 1
-    assert advantages[won & (rows.agent == V)] == pytest.approx(1.2909944)
-    assert advantages[~won & (rows.agent == V)] == pytest.approx(-0.6454972)
-    assert advantages[won & (rows.agent == S)] == pytest.approx(1.7888544)
-    assert advantages[~won & (rows.agent == S)] == pytest.approx(-0.4472136)
+    advantages = adv.drmas(rows, Advantage(**settings))
+    won, by_v = rows.outcome == 1, rows.agent == V
+    assert advantages[won & by_v] == pytest.approx(won_v)
+    assert advantages[~won & by_v] == pytest.approx(lost_v)
+    assert advantages[won & ~by_v] == pytest.approx(won_s)
+    assert advantages[~won & ~by_v] == pytest.approx(lost_s)
 
 
 @given(batches())

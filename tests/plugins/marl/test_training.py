@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from orchestrion_local.interfaces import Generation
@@ -53,25 +53,6 @@ def test_the_team_gets_better_after_the_warm_start(warm: Trained) -> None:
     rewards = [metrics["reward"] for metrics in warm.metrics[1:]]
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.1
     assert 0 <= warm.metrics[-1]["validation_success"] <= 1
-
-
-def test_the_advantages_of_drmas_have_mean_0_for_each_agent(warm: Trained) -> None:
-    for metrics in warm.metrics[1:]:
-        for agent in ("verifier", "searcher", "answerer"):
-            if metrics[f"{agent}/calls"]:
-                # Only the penalty of unreadable responses is left.
-                penalty = 0.01 * (1 - metrics[f"{agent}/valid"])
-                assert metrics[f"{agent}/advantage"] == pytest.approx(-penalty, abs=1e-9)
-
-
-def test_metrics_of_every_agent_are_reported(warm: Trained) -> None:
-    last = warm.metrics[-1]
-    for name in "calls valid truncated reward reward_std dead advantage advantage_rms f".split():
-        assert math.isfinite(last[f"verifier/{name}"])
-    for name in "clipped entropy shift".split():
-        assert math.isfinite(last[f"answerer/{name}"])
-    assert last["a/norm_max"] >= last["a/norm_median"] > 0
-    assert last["verifier/calls"] >= 1
 
 
 def test_the_model_of_an_agent_with_train_false_keeps_its_bytes(
@@ -150,23 +131,13 @@ def test_calls_have_the_reward_of_their_agent_and_failed_episodes_have_none() ->
     ]
     assert [call.valid for call in calls] == [True, False, True, False]
     assert [call.is_truncated for call in calls] == [False, True, False, True]
-    stored = json.loads(json.dumps(sampled.to_json()))
-    assert Sampled.from_json(stored) == sampled
+    assert msgspec.json.decode(msgspec.json.encode(sampled), type=Sampled) == sampled
 
 
 def test_dynamic_sampling_keeps_groups_with_different_rewards() -> None:
     rewards = [1.0, 1.0, 0.0, 1.0, None, 1.0]
     episodes = [episode(None if reward is None else Reward(reward)) for reward in rewards]
     assert groups_that_differ(episodes, [3, 3, 4, 4, 5, 5]) == {4}
-
-
-SHARED = dict.fromkeys(("verifier", "searcher", "answerer"), "m")
-
-
-def test_agents_that_name_one_model_train_it_together(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", config({"m": MODEL}, SHARED))
-    assert [metrics["m/steps"] for metrics in run.metrics] == [1.0, 1.0]
-    assert {"verifier/entropy", "answerer/entropy"} <= set(run.metrics[-1])
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -289,6 +260,8 @@ def test_every_setting_trains_and_gives_finite_metrics(
     metrics = run.metrics[-1]
     assert all(math.isfinite(value) for value in metrics.values())
     assert metrics["v/steps"] + metrics["a/steps"] > 0
+    reported = "calls valid truncated reward dead f clipped entropy shift mismatch tokens".split()
+    assert {f"answerer/{name}" for name in reported} <= set(metrics)
 
 
 def test_settings_without_effect_are_an_error() -> None:
@@ -313,16 +286,16 @@ def test_settings_without_effect_are_an_error() -> None:
             from_data(config(**settings))
 
 
-def test_unknown_names_are_an_error_before_the_run(tmp_path: Path) -> None:
-    wrong: list[tuple[dict[str, Any], str]] = [
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
         ({"agents": {"verifer": {}}}, "'verifer' is none of"),
         ({"optimizers": {"w": {}}}, "'w' is none of"),
-    ]
-    for settings, reason in wrong:
-        with pytest.raises(UsageError, match=reason):
-            train(tmp_path / str(settings), config(**settings))
-
-
-def test_a_model_without_weights_cannot_be_trained(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no weights to train"):
-        train(tmp_path / "run", config(trained=["v", "teacher"], warm=WARM))
+        ({"trained": ["v", "teacher"], "warm": WARM}, "no weights to train"),
+    ],
+)
+def test_what_names_no_agent_or_trained_model_is_an_error_before_the_run(
+    tmp_path: Path, settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        train(tmp_path / "run", config(**settings))

@@ -103,7 +103,7 @@ class ComparisonSettings(SearchSettings):
         if "greedy" in wanted:
             # It samples more where its samples take fewer calls, and one a turn without calls left.
             samples = _most_turns(self.samples_per_search) + self.turns
-            activations += samples * self.at_once * (1 + self.lookahead)
+            activations += samples * self.at_once
             verdicts += 1
             estimates += samples
             final_scores = samples if self.early_stop else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 from itertools import islice
@@ -102,8 +102,6 @@ def _digest(before: bytes, turns: Sequence[Turn], branch: Branch) -> bytes:
 
 
 def _as_json(value: Any) -> JSON:
-    if isinstance(value, Mapping):
-        return dict(value)
     return sorted(value) if isinstance(value, AbstractSet) else repr(value)
 
 

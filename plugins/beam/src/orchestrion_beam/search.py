@@ -11,7 +11,6 @@ This is the breadth-first search of Yao et al. (2023), Tree of Thoughts, algorit
 * Finished trajectories stay in the beam and compete with unfinished ones.
 * Trajectories with equal content are kept once and valued once.
 * The beam has a least number of different parents and of different first turns (`choose`).
-* A trajectory can be rolled on before it is valued (`lookahead`).
 * With `early_stop` a trajectory goes if its bound is no better than a score already reached.
 
 A level waits for its slowest call, because siblings are compared; problems do not wait for each
@@ -26,22 +25,20 @@ from collections.abc import Coroutine, Iterable, Sequence
 from math import isnan
 from typing import Annotated, Any, Literal, TypeVar
 
-from attrs import Attribute, define, evolve, field, frozen
+from attrs import Attribute, define, field, frozen
 
 from orchestrion import (
     Activation,
-    Branch,
     CallError,
     Key,
     Meta,
     Problem,
     RunError,
     Session,
-    Turn,
 )
 from orchestrion_beam.choosers import Chooser, PolicyChooser, rotation_of
 from orchestrion_beam.interfaces import Valued, ValueEstimator
-from orchestrion_beam.nodes import SearchNode, calls_of, choose, new_turns
+from orchestrion_beam.nodes import SearchNode, choose
 
 Count = Annotated[int, Meta(ge=1)]
 T = TypeVar("T")
@@ -61,7 +58,6 @@ class SearchSettings:
         rotation: the choices of the rotation, "agent" or "agent:option"; the whole team by default.
         at_once: most agents that the policy may start at once on a trajectory; a policy that
             starts more ends the run. `train --dry-run` multiplies by it.
-        lookahead: before a trajectory is valued, it is rolled on by so many starts.
         min_parents: least number of different trajectories that the beam's members grew from.
         min_roots: least number of different first turns in the beam.
         early_stop: drop a trajectory whose bound is no better than a verified score already
@@ -75,7 +71,6 @@ class SearchSettings:
     order: Literal["policy", "rotation"] = "policy"
     rotation: Sequence[str] = ()
     at_once: Count = 1
-    lookahead: Annotated[int, Meta(ge=0)] = 0
     min_parents: Count = field(default=2)
     min_roots: Count = field(default=2)
     early_stop: bool = False
@@ -123,7 +118,7 @@ class SearchCounts:
     unreadable: int = 0  # of these, estimates without a value
     estimates: int = 0  # computed estimates; equal content is estimated once
     cut: int = 0  # trajectories that early stop dropped
-    activations: int = 0  # turns, those of lookahead included
+    activations: int = 0  # turns
     turn_calls: int = 0  # a turn without calls counts as one
     estimate_calls: int = 0
     parents: list[int] = field(factory=list)  # by level: different parents in the beam
@@ -135,11 +130,6 @@ class SearchCounts:
         """Return all calls but those for credit."""
         return self.turn_calls + self.estimate_calls
 
-    def add_turns(self, turns: Sequence[Turn]) -> None:
-        """Count the turns of one extension."""
-        self.activations += len(turns)
-        self.turn_calls += calls_of(turns)
-
 
 @define(eq=False, repr=False)
 class EstimateCache:
@@ -149,8 +139,6 @@ class EstimateCache:
     session: Session
     key: Key
     counts: SearchCounts = field(factory=SearchCounts)
-    settings: SearchSettings | None = None  # for lookahead; without them there is none
-    chooser: Chooser | None = None  # for lookahead
     _futures: dict[bytes, asyncio.Future[Valued]] = field(factory=dict)
 
     async def value_of(self, node: SearchNode) -> Valued:
@@ -175,35 +163,15 @@ class EstimateCache:
 
     async def _estimate(self, node: SearchNode) -> Valued:
         self.counts.estimates += 1
-        key, branch = self.key.child(node.digest.hex()), node.branch
-        if self.settings is not None and self.settings.lookahead and not node.finished:
-            branch = await self._roll_on(branch, self.settings, key.child("ahead"))
+        key = self.key.child(node.digest.hex()).child("value")
         try:
-            valued = await self.estimator.estimate(branch, self.session, key.child("value"))
+            valued = await self.estimator.estimate(node.branch, self.session, key)
         except CallError:
             # The turn is paid for: without estimate it ranks last and is counted as unreadable.
             return Valued(None)
         self._check(valued, node)
         self.counts.estimate_calls += valued.usage.calls
-        # A bound for the rolled-on branch is no bound for what else can grow from this one.
-        return valued if branch is node.branch else evolve(valued, bound=1.0)
-
-    async def _roll_on(self, branch: Branch, settings: SearchSettings, key: Key) -> Branch:
-        """Return the branch after `lookahead` more starts, or fewer if it ends before."""
-        assert self.chooser is not None
-        for n in range(settings.lookahead):
-            before = len(branch.trajectory)
-            if branch.step.done or before >= settings.turns:
-                break
-            [start] = self.chooser.starts([branch], [key.child("decide", n)])
-            if start is None:
-                break
-            branch = await self.session.extend(branch, start, key.child("extend", n))
-            turns = new_turns(branch.trajectory, before)
-            self.counts.add_turns(turns)
-            if any(turn.output.final for turn in turns):
-                break
-        return branch
+        return valued
 
     def _check(self, valued: Any, node: SearchNode) -> None:
         wrong = valued
@@ -244,10 +212,7 @@ class BeamSearch:
 
     @values.default
     def _values(self) -> EstimateCache:
-        key = self.key.child("values")
-        return EstimateCache(
-            self.estimator, self.session, key, self.counts, self.settings, self.chooser
-        )
+        return EstimateCache(self.estimator, self.session, self.key.child("values"), self.counts)
 
     async def run(self) -> None:
         """Search until all trajectories of the beam are finished.
@@ -301,7 +266,8 @@ class BeamSearch:
         child.finished |= len(child.branch.trajectory) >= self.settings.turns
         counts, turns = self.counts, child.turns
         counts.samples += 1
-        counts.add_turns(turns)
+        counts.activations += len(turns)
+        counts.turn_calls += child.calls
         if all(turn.status != "completed" for turn in turns):
             child.fate = "failed"
             counts.failed += 1

@@ -276,9 +276,8 @@ class BeamTrainer(Trainer):
         settings = self.settings
         samples, turns = settings.samples_per_search, settings.turns
         forks = min(credited, settings.beam_width)
-        rolled = samples * settings.at_once * (1 + settings.lookahead)
         return Plan(
-            turns=rolled + forks * turns * (turns - 1) // 2,
+            turns=samples * settings.at_once + forks * turns * (turns - 1) // 2,
             verdicts=settings.beam_width,
             scores=samples * (self.estimator.scores + settings.early_stop) + forks * turns,
             readings=((self.estimator, samples),),

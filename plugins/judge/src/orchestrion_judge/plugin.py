@@ -50,16 +50,6 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
             around={**_MODEL, "trainer": _SEARCH},
         ),
     )
-    yield (
-        "value",
-        Component(
-            "reward",
-            f"{HERE}.value:RewardValue",
-            "what a reward function says of an unfinished trajectory",
-            example={"reward": {"use": "kit-reward"}},
-            around={"trainer": _SEARCH},
-        ),
-    )
 
 
 @hookimpl(specname="orchestrion_run_finished")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from orchestrion_local.offloading import Resident
 
-__all__ = ["EntropyOf", "Generation", "Scored", "Trainable", "TrainingRanks", "generations_of"]
+__all__ = ["EntropyOf", "Generation", "Scored", "Trainable", "generations_of"]
 
 
 EntropyOf = Literal["none", "value", "gradient"]
@@ -76,31 +76,6 @@ class Scored:
     hidden: torch.Tensor | None = None
 
 
-class TrainingRanks(Protocol):
-    """The processes that train the models on one network; see `ranks.Ranks`."""
-
-    count: int
-    """Number of processes."""
-    is_stale: bool
-    """Whether the weights here have changed since the ranks got them."""
-
-    def steps(self, model: Any, settings: Any, total: int) -> Any:
-        """Return what takes a model's steps on the ranks."""
-        ...
-
-    def score(self, model: Any, generations: Sequence[Generation], entropy: EntropyOf) -> Scored:
-        """Return what `Trainable.score` does; gradients flow back to the ranks."""
-        ...
-
-    def pull(self, model: Any) -> None:
-        """Copy what a model has learned from the ranks, if they run, into its weights here."""
-        ...
-
-    def close(self) -> None:
-        """End the processes."""
-        ...
-
-
 @runtime_checkable
 class Trainable(Protocol):
     """The runtime of a model whose weights can be trained."""
@@ -119,13 +94,8 @@ class Trainable(Protocol):
         ...
 
     @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        ...
-
-    @property
-    def ranks(self) -> TrainingRanks | None:
-        """The processes that train it; None if this process does."""
+    def ranks(self) -> Any:
+        """The processes that train it, see `ranks.Ranks`; None if this process does."""
         ...
 
     @property
@@ -135,14 +105,6 @@ class Trainable(Protocol):
 
     def parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
         """Return the parameters that training changes, by name, in a fixed order."""
-        ...
-
-    def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
-        """Return the token ids of a prompt."""
-        ...
-
-    def encode_response(self, text: str) -> list[int]:
-        """Return the token ids of a response, with the end-of-sequence token."""
         ...
 
     def as_generation(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
@@ -182,12 +144,8 @@ class Trainable(Protocol):
             state: bytes of masters, gradients and moments beside the weights.
 
         Raises:
-            RunError: not even a row's tokens; says which setting would help.
+            RunError: not even a row's tokens; says which settings help.
         """
-        ...
-
-    def remedy(self, state: int) -> str:
-        """Return which settings would make learning from a row take less memory, as a sentence."""
         ...
 
     def reference(self) -> AbstractContextManager[None]:

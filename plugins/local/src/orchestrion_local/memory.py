@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from orchestrion_local.networks import Network
 from orchestrion_local.settings import ModelSettings, settings_of
-from orchestrion_local.sizes import size_text
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 LOGITS = 2**25
@@ -173,38 +172,6 @@ class Footprint:
     def micro_batch(self, room: int | None) -> int:
         """Return the tokens of a forward pass that fit, at most MICRO_BATCH or one row."""
         return _halved(max(MICRO_BATCH, self.row), room, self.training)
-
-    def shortage(self, room: int | None) -> str:
-        """Return a sentence that compares the size of a row in training with the free memory."""
-        there = "" if room is None else f", and {size_text(max(0, room))} are left"
-        return (
-            f"learning from a row of {self.row} tokens takes {size_text(self.training(self.row))} "
-            f"beside weights and optimizer{there}"
-        )
-
-    def remedy(self, room: int | None) -> str:
-        """Return which settings would make a row fit, the least change first, as a sentence."""
-
-        def fits(other: Footprint) -> bool:
-            spared = self.weights - other.weights + self.state - other.state
-            free = None if room is None else (1 - SPARE) * (room + spared)
-            return free is not None and other.training(other.row) <= free
-
-        again = evolve(self, again=True)
-        changes = [] if self.again else [("`gradient_checkpointing: true`", again)]
-        if self.adapter is None:
-            changes.append(("a `lora: {rank: 16}`", evolve(again, adapter=(16, ()))))
-        if self.width > 2:
-            changes.append(("`dtype: bfloat16`", evolve(again, width=2)))
-        if self.row > 256:
-            changes.append((f"`context: {self.row // 2}`", evolve(again, row=self.row // 2)))
-        for what, other in changes:
-            if fits(other):
-                first = (
-                    "" if self.again or other is again else "`gradient_checkpointing: true` and "
-                )
-                return f"with {first}{what} it would fit"
-        return REMEDIES
 
     def batch(self, room: int | None) -> int:
         """Return how many completions fit, at most BATCH."""

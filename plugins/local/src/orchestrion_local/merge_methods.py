@@ -102,7 +102,6 @@ def ties(
     models: Sequence[Tensors],
     weights: Sequence[float] | None = None,
     density: float = 0.2,
-    scale: float = 1.0,
 ) -> Merged:
     """Return the models merged by TIES: trim, elect signs, average (Yadav et al. 2023, alg. 1).
 
@@ -116,7 +115,6 @@ def ties(
         models: the tuned ones.
         weights: not negative; 1 each by default. Only their ratios matter.
         density: share of entries to keep, above 0 to 1.
-        scale: factor of the merged change.
 
     Raises:
         ValueError: models do not fit together, weights are negative, not finite or all zero, or
@@ -134,7 +132,7 @@ def ties(
         agreed = [np.where(np.sign(change) == elected, change, 0) for change in changes]
         weight = _sum([(change != 0).astype(start.dtype) for change in agreed], shares)
         merged = _sum(agreed, shares) / np.where(weight > 0, weight, 1)
-        return np.asarray(start + start.dtype.type(scale) * merged)
+        return np.asarray(start + merged)
 
     return _by_tensor([base, *models], merge)
 

@@ -10,7 +10,7 @@ import torch
 
 from orchestrion import JSON, Answer, Calls, Key, Model, Usage, UsageError
 from orchestrion_local.batching import Batcher
-from orchestrion_local.offloading import fits, pinned
+from orchestrion_local.offloading import fits
 from orchestrion_local.runtime import LocalModel, answer_of, limits_of, sampled
 from orchestrion_local.sampling import CACHE, Completion, Prompt, roomy_cache, sample
 from orchestrion_local.settings import SamplingLimits
@@ -105,14 +105,15 @@ class MixedModel(Model):
                     f"{path}.members[{i}]: {member.name} is on {member.device}, "
                     f"{first.name} on {first.device}; place all members on one device"
                 )
-        self.members, self._residents = members, [member.resident for member in members]
-        fits(*self._residents)
+        self.members = members
+        fits(*(member.resident for member in members))
         self._network = _Network(members, weights or [1.0] * len(members), mode)
         self._tokenizer = first.tokenizer
         self.batcher = Batcher(self._sample, first.batch)
 
     def _sample(self, wanted: Sequence[Prompt]) -> list[Completion]:
-        with pinned(*self._residents):
+        first, *others = (member.resident for member in self.members)
+        with first.pinned(*others):
             return sample(self._network, wanted, self._tokenizer.ends, self._tokenizer.pad)
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:

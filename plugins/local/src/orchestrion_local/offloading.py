@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -263,18 +263,13 @@ class Resident:
             self._reserve(name, size)
         return other
 
-    def pinned(self, *others: Resident) -> AbstractContextManager[None]:
+    @contextmanager
+    def pinned(self, *others: Resident) -> Iterator[None]:
         """Keep these tensors and others on their devices while the context lasts."""
-        return pinned(self, *others)
-
-
-@contextmanager
-def pinned(*residents: Resident) -> Iterator[None]:
-    """Keep residents on their devices while the context lasts."""
-    with ExitStack() as stack:
-        for pool, guests in _by_pool(residents):
-            stack.enter_context(pool.pinned(guests))
-        yield
+        with ExitStack() as stack:
+            for pool, guests in _by_pool((self, *others)):
+                stack.enter_context(pool.pinned(guests))
+            yield
 
 
 def fits(*residents: Resident) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from orchestrion import RunError, Saved
 from orchestrion_local.interfaces import Trainable
+from orchestrion_local.memory import REMEDIES
 from orchestrion_local.settings import Optimizer
 from orchestrion_local.steps import Stepped, Steps
 
@@ -89,7 +90,7 @@ class WeightOptimizer:
         """Tokens in one forward pass: as given, or as many as there is memory for at first use.
 
         Raises:
-            RunError: there is no room for a single row; says which setting would help.
+            RunError: there is no room for a single row; says which settings help.
         """
         if self._micro_batch is None:
             self._micro_batch = self.fitting()
@@ -120,7 +121,7 @@ class WeightOptimizer:
             What was measured of each micro-batch.
 
         Raises:
-            RunError: memory runs out again; says which setting would help.
+            RunError: memory runs out again; says which settings help.
         """
         try:
             return self._accumulated(sizes, loss)
@@ -136,7 +137,7 @@ class WeightOptimizer:
         if self._is_halved or tokens <= int(sizes.max()):
             raise RunError(
                 f"model {self.model.name}: memory ran out with a micro-batch of {tokens} tokens "
-                f"({reason}); {self.model.remedy(self._size)}"
+                f"({reason}); {REMEDIES}"
             )
         self._micro_batch, self._is_halved = tokens // 2, True
         logging.getLogger("orchestrion").warning(
@@ -186,7 +187,7 @@ class WeightOptimizer:
 
 
 def check_memory(optimizers: Iterable[WeightOptimizer]) -> None:
-    """Raise RunError if there is no room for a single row of a model; say what would help.
+    """Raise RunError if there is no room for a single row of a model; say what helps.
 
     Before the first episode, when all models and optimizers have their places.
     """

@@ -64,7 +64,7 @@ class Ranks:
                 f"{places}; set `ranks: {places}` or less"
             )
 
-    def steps(self, model: Weights, settings: Optimizer, total: int) -> RankedSteps:
+    def steps(self, model: Any, settings: Optimizer, total: int) -> RankedSteps:
         """Return what takes a model's steps on the ranks."""
         footprint = self.model.footprint
         if not self._optimizers and footprint is not None:

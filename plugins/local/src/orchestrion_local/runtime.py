@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Self
+from functools import cached_property
+from typing import Any
 
 import torch
 from attrs import asdict
@@ -18,7 +19,7 @@ from orchestrion_local.batching import Batcher
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.memory import BATCH
 from orchestrion_local.sampling import Completion, Prompt, sample
-from orchestrion_local.settings import UNSUPPORTED, ModelSettings, SamplingLimits
+from orchestrion_local.settings import UNSUPPORTED, SamplingLimits
 from orchestrion_local.tokenizers import Tokenizer
 from orchestrion_local.weights import Weights
 
@@ -31,21 +32,19 @@ class LocalModel(Weights):
     unsupported = UNSUPPORTED
     together = True
 
-    def __init__(
-        self,
-        settings: ModelSettings,
-        name: str,
-        module: Any,
-        tokenizer: Tokenizer,
-        adapter: str | None = None,
-        base: Self | None = None,
-    ) -> None:
-        super().__init__(settings, name, module, tokenizer, adapter, base)
-        self.limits = settings.sampling()
-        self._teacher: Model | None = None
-        self.served: Any = None
-        """A `serving.Served`, which samples in place of this process; None without a server."""
-        self.batcher = Batcher(self._sample, self.batch, settings.overlap)
+    _teacher: Model | None = None
+    served: Any = None
+    """A `serving.Served`, which samples in place of this process; None without a server."""
+
+    @cached_property
+    def limits(self) -> SamplingLimits:
+        """How it samples if a request has no settings of its own."""
+        return self.settings.sampling()
+
+    @cached_property
+    def batcher(self) -> Batcher:
+        """What collects requests that are computed together."""
+        return Batcher(self._sample, self.batch, self.settings.overlap)
 
     @property
     def max_tokens(self) -> int:
@@ -61,7 +60,7 @@ class LocalModel(Weights):
         """
         if self._teacher is not None:
             return await self._ask_teacher(self._teacher, request, key, calls)
-        prompt = self.encode(request["messages"])
+        prompt = self.tokenizer.encode(request["messages"])
         limits = limits_of(self.name, request, self.limits, len(prompt), self.context)
         if self.served is not None:
             answer: Answer = await self.served.complete(
@@ -177,7 +176,7 @@ class LocalModel(Weights):
         return Answer({**answer.data, "generation": generation.to_json()}, answer.usage)
 
     def as_generation(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
-        prompt, response = self.encode(messages), self.encode_response(text)
+        prompt, response = self.tokenizer.encode(messages), self.tokenizer.encode_response(text)
         tokens = len(prompt) + len(response)
         if tokens > self.context:
             raise CallError(
@@ -188,12 +187,6 @@ class LocalModel(Weights):
         # It was not sampled here: its log-probabilities at sampling are unknown.
         unknown = (0.0,) * len(response)
         return Generation(self.name, self.version, tuple(prompt), tuple(response), unknown)
-
-    def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
-        return self.tokenizer.encode(messages)
-
-    def encode_response(self, text: str) -> list[int]:
-        return self.tokenizer.encode_response(text)
 
 
 def answer_of(

@@ -18,12 +18,13 @@ import torch
 
 from orchestrion import JSON, Array, CheckpointError, Model, RunError, Saved
 from orchestrion_local.devices import Device
-from orchestrion_local.interfaces import EntropyOf, Generation, Scored, TrainingRanks
+from orchestrion_local.interfaces import EntropyOf, Generation, Scored
 from orchestrion_local.memory import MICRO_BATCH, REMEDIES, Footprint, footprint_of
 from orchestrion_local.networks import Network
 from orchestrion_local.offloading import Resident
 from orchestrion_local.scoring import has_plain_head, score
 from orchestrion_local.settings import ModelSettings
+from orchestrion_local.sizes import size_text
 from orchestrion_local.tokenizers import Tokenizer
 
 _ANCHOR = "anchor/"
@@ -67,7 +68,7 @@ class Weights(Model):
         self._anchor_in_path = False
         """Whether `_anchor` holds the weights as `path` has them."""
         self._digest: str | None = None
-        self._ranks: dict[bool, TrainingRanks] = {}
+        self._ranks: dict[bool, Any] = {}
         """The ranks that train the weights (False), and the adapters on them (True)."""
         self.resident.settle()
         module.eval()
@@ -130,12 +131,13 @@ class Weights(Model):
             return MICRO_BATCH
         tokens = footprint.micro_batch(room)
         if tokens < footprint.row and self.settings.inherited("context"):
-            raise RunError(f"model {self.name}: {footprint.shortage(room)}; {self.remedy(state)}")
+            left = "" if room is None else f", and {size_text(max(0, room))} are left"
+            raise RunError(
+                f"model {self.name}: learning from a row of {footprint.row} tokens takes "
+                f"{size_text(footprint.training(footprint.row))} beside weights and optimizer"
+                f"{left}; {REMEDIES}"
+            )
         return tokens
-
-    def remedy(self, state: int) -> str:
-        footprint, room = self.footprint, self._left(state)
-        return footprint.remedy(room) if footprint is not None else REMEDIES
 
     # ------------------------------------------------------------------ training
 
@@ -150,7 +152,7 @@ class Weights(Model):
             self._outdate(self.ranks)
 
     @property
-    def ranks(self) -> TrainingRanks | None:
+    def ranks(self) -> Any:
         """See `Trainable.ranks`: those of the weights, or of all adapters on them."""
         count = self.settings.inherited("ranks") or 1
         kind, groups = self.adapter is not None, self.root._ranks
@@ -160,7 +162,7 @@ class Weights(Model):
             groups[kind] = Ranks(self.root, count, kind)
         return groups.get(kind)
 
-    def _outdate(self, but: TrainingRanks | None = None) -> None:
+    def _outdate(self, but: Any = None) -> None:
         """Mark the weights of ranks as older than those here."""
         for ranks in self.root._ranks.values():
             ranks.is_stale |= ranks is not but
@@ -241,7 +243,8 @@ class Weights(Model):
         if self.ranks is not None and torch.is_grad_enabled():
             if hidden:
                 raise ValueError(f"{self.name}: hidden states have no gradient with `ranks`")
-            return self.ranks.score(self, generations, entropy)
+            ranked: Scored = self.ranks.score(self, generations, entropy)
+            return ranked
         longest = max(len(item.prompt) for item in generations) + max(
             len(item.response) for item in generations
         )

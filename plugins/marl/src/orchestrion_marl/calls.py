@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 from orchestrion_local.interfaces import Generation, generations_of
 
-from orchestrion import JSON, Episode, Status
+from orchestrion import Episode, Status
 from orchestrion_marl.advantages import amplification
 from orchestrion_marl.rows import Cells, Floats, Integers, Rows
 
@@ -54,15 +53,6 @@ class Sampled(msgspec.Struct, frozen=True):
     calls: Sequence[Call]
     groups: Sequence[int]
     lost: int = 0
-
-    def to_json(self) -> JSON:
-        """Return it as a checkpoint's data holds it."""
-        return msgspec.to_builtins(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Sampled:
-        """Return the inverse of `to_json`."""
-        return msgspec.convert(data, cls)
 
 
 def sampled_of(episodes: Sequence[Episode], groups: Sequence[int]) -> Sampled:

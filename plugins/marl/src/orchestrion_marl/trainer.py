@@ -41,6 +41,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from typing import Any
 
+import msgspec
 import numpy as np
 from orchestrion_local import settings_by_model
 from orchestrion_local.interfaces import Scored, Trainable
@@ -374,7 +375,7 @@ class MarlTrainer(Trainer):
         optimizers = {name: part.data for name, part in saved.items()}
         data: dict[str, JSON] = {"optimizers": optimizers, "moving": self.moving}
         if self.waiting is not None:
-            data["waiting"] = self.waiting.to_json()
+            data["waiting"] = msgspec.to_builtins(self.waiting)
         if self.critic is not None:
             critic = self.critic.save()
             arrays |= critic.arrays
@@ -386,7 +387,7 @@ class MarlTrainer(Trainer):
             optimizer.load(Saved(saved.arrays, saved.data["optimizers"][name]), f"{name}/")
         self.moving = dict(saved.data["moving"])
         waiting = saved.data.get("waiting")
-        self.waiting = None if waiting is None else Sampled.from_json(waiting)
+        self.waiting = msgspec.convert(waiting, Sampled | None)
         if self.critic is not None:
             self.critic.load(Saved(saved.arrays, saved.data["critic"]))
 
