@@ -14,12 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_gymnasium import Features, Live, described, in_words, plain, to_action
-from orchestrion_gymnasium.controllers import Constant
 from orchestrion_gymnasium.task import Gymnasium
 
 from orchestrion import (
-    Activation,
-    Branch,
     Key,
     OpenContext,
     Output,
@@ -36,7 +33,6 @@ from orchestrion import (
 )
 from orchestrion.config import from_data
 from orchestrion.runs import open_run
-from orchestrion.testing import Fixed, engine_for
 
 BUNDLED: Mapping[str, dict[str, Any]] = {
     "CartPole-v1": {},
@@ -334,31 +330,3 @@ def test_a_team_of_controllers_runs_and_repeats(tmp_path: Path) -> None:
     assert {turn.status for turn in first.turns} == {"completed"}
     assert first.scores.parts["actions"] == len(first.turns) == first.scores.parts["return"]
     assert {turn.agent for turn in first.turns} <= {"fixed", "random", "push"}
-
-
-def test_branches_of_one_episode_go_their_own_ways() -> None:
-    """Two branches of the engine, grown in turns, end where their actions alone lead."""
-    agent = Constant(actions={name: n for n, name in enumerate(WAYS)})
-    engine = engine_for({"go": agent}, Fixed(()), LAKE)
-    problem = LAKE.problems("train")[1]
-
-    async def main() -> dict[str, Step]:
-        root = Branch(problem, Trajectory(), LAKE.start(problem, Key(0)), Key(0))
-        branches = dict.fromkeys(PATHS, root)
-        for step in range(4):
-            for name, path in PATHS.items():
-                start = (Activation("go", WAYS[path[step]]),)
-                key = Key(step).child(name)
-                branches[name] = await engine.extend(name, branches[name], start, key)
-        return {name: branch.step for name, branch in branches.items()}
-
-    for name, step in asyncio.run(main()).items():
-        alone = LAKE.start(problem, Key(0))
-        for action in PATHS[name]:
-            alone = LAKE.step(alone.state, did(action), Key(0))
-        assert step.observation == alone.observation
-        assert step.state.actions == PATHS[name][: len(step.state.actions)]
-
-
-WAYS = ("left", "down", "right", "up")
-PATHS = {"first": (1, 1, 2, 2), "second": (2, 2, 1, 1), "third": (1, 1, 2, 1)}
