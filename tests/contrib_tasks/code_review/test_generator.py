@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from orchestrion_code_review.blocks import ENDS, STEPS, computed
-from orchestrion_code_review.challenge import LEVELS
-from orchestrion_code_review.generator import compose, generate
+from orchestrion_code_review.challenge import LEVELS, builtin
+from orchestrion_code_review.generator import challenge_in, challenge_of, compose, generate
 
 from orchestrion import Key
 
@@ -44,3 +44,15 @@ def test_the_words_say_every_step_in_order() -> None:
         said = [blocks[name].says for name in one.id.removeprefix("composed/").split(".")]
         places = [one.text.index(words) for words in said]
         assert places == sorted(places)
+
+
+def test_a_problem_is_found_by_its_words_in_a_prompt_the_last_one_and_composed_ones_first() -> None:
+    first, second = generate(2, Key(6))
+    known, other = builtin()[3], builtin()[7]
+    prompt = "Solve this.\n" + "\n".join(known.text.upper().split())
+    assert challenge_in(prompt) == known
+    assert challenge_in(f"{prompt} Then: {other.text}") == other
+    assert challenge_in(f"{first.text} {second.text} {other.text}\n") == second
+    assert challenge_in(f"> {first.text}\n> Now write it.") == first
+    assert challenge_in(first.text.replace("First ", "First juggle, then ") + " ") is None
+    assert challenge_in("Write a poem.") is challenge_of("composed/evens.unknown") is None

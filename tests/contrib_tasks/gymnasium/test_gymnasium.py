@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_gymnasium import Features, Live, described, in_words, plain, to_action
+from orchestrion_gymnasium.controllers import RandomController
 from orchestrion_gymnasium.task import Gymnasium
 
 from orchestrion import (
     Key,
+    Observation,
     OpenContext,
     Output,
     Problem,
@@ -30,6 +32,8 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    View,
+    replace,
 )
 from orchestrion.config import from_data
 from orchestrion.runs import open_run
@@ -293,6 +297,34 @@ def test_actions_and_observations_of_nested_spaces() -> None:
         Features(gymnasium.spaces.Box(0, 255, (210, 160, 3)), "task")
     with pytest.raises(UsageError, match="cannot be written by agents"):
         described(gymnasium.spaces.Text(3))
+
+
+SEVERAL = gymnasium.spaces.Dict(
+    {
+        "nested": SPACES,
+        "below": gymnasium.spaces.Box(-np.inf, -40.0, (3,), np.float64),
+        "above": gymnasium.spaces.Box(7.0, np.inf, (), np.float64),
+        "whole": gymnasium.spaces.Box(-1, 1, (2,), np.int8),
+    }
+)
+
+
+def test_random_actions_are_within_their_space_and_use_all_of_it() -> None:
+    data: Any = {"actions": described(SEVERAL), "observation": 0}
+    view = View("a", None, Problem("p", ""), Trajectory(), Observation("", data))
+    calls: Any = None
+    drawn = []
+    for number in range(60):
+        output = asyncio.run(RandomController(cost=0.5).act(view, Key(number), calls))
+        assert output.usage.cost == 0.5
+        drawn.append(to_action(SEVERAL, output.data["action"]))
+    assert {int(action["nested"]["a"][0]) for action in drawn} == {-1, 0, 1}
+    assert {int(whole) for action in drawn for whole in action["whole"]} == {-1, 0, 1}
+    for name, low, high in (("below", -42, -40), ("above", 7, 9)):
+        values = np.array([action[name] for action in drawn])
+        assert low <= values.min() < values.max() <= high
+    with pytest.raises(ValueError, match="nothing to act on for 'a'"):
+        asyncio.run(RandomController().act(replace(view, observation=None), Key(1), calls))
 
 
 def push(observation: Any) -> int:

@@ -13,7 +13,9 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from orchestrion_repair.alternatives import probed
 from orchestrion_repair.bug import Bug
+from orchestrion_repair.counts import Counts, restoring
 from orchestrion_repair.learned import EditModel
 from orchestrion_repair.operators import FAMILIES
 from orchestrion_repair.ranking import Program, program
@@ -237,3 +239,23 @@ LEARNED = EditModel(np.array(WEIGHTS), RATES).to_text()
 @pytest.mark.parametrize("one", [*ONE_OF_EACH[::9]], ids=lambda one: one.id)
 def test_what_an_episode_shows_is_the_same(one: Bug) -> None:
     assert (shown(one, ""), shown(one, LEARNED)) == SHOWN[one.id]
+
+
+PROBED = 3361365838
+
+
+def test_the_expressions_that_are_looked_at_are_the_same() -> None:
+    looks = [(None if look is None else (look.code, look.sites)) for look in map(probed, PROGRAMS)]
+    assert checksum(looks) == PROBED
+
+
+RATES_OF_KINDS = 1989365748
+
+
+def test_how_often_each_kind_of_edit_is_right_is_the_same() -> None:
+    counts = Counts()
+    for one in bugs("train")[::7]:
+        edits = program_of(one).candidates
+        counts.add(Counts.of(edits, restoring(edits, one.code, one.solution)))
+    rates = sorted(counts.rates().items())
+    assert checksum((kind, round(rate, 9)) for kind, rate in rates) == RATES_OF_KINDS

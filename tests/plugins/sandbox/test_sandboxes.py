@@ -25,7 +25,7 @@ from orchestrion_sandbox import (
 )
 from orchestrion_sandbox.cold import Cold, engine_command
 from orchestrion_sandbox.sandboxes import Engine, Subprocess
-from orchestrion_sandbox.selftest import findings
+from orchestrion_sandbox.selftest import breaches, findings
 
 from orchestrion import Key, OpenContext, UsageError
 
@@ -172,6 +172,24 @@ def test_doctor_calls_it_a_problem_where_the_default_cannot_be_used(
     problems = [text for _, state, text in findings() if state == "problem"]
     assert len(problems) == 1
     assert "the default backend cannot be used: no sandbox of level 3 works here" in problems[0]
+
+
+def test_the_attacks_of_doctor_are_held_and_get_through_where_nothing_holds_them() -> None:
+    async def through(name: str) -> set[str]:
+        async with choose(name, unsafe_local=True).open() as box:
+            box.level = max(2, box.level)
+            return {found.partition(" (")[0] for found in await breaches(box)}
+
+    assert asyncio.run(through("namespaces")) == asyncio.run(through("landlock")) == set()
+    assert asyncio.run(through("subprocess")) >= {
+        "reading a file of the host",
+        "writing outside its folder",
+        "reaching a port of the host",
+        "an abstract socket",
+        "signalling the process that started it",
+        "more files than it may have",
+    }
+    assert ("sandbox", "ok", "landlock, level 2: held all of 12 attacks") in findings()
 
 
 # As macOS and Windows have it, as far as an interpreter on Linux can be made to look like one.
