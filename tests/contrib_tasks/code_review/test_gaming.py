@@ -78,22 +78,6 @@ PAIRS = Challenge(
 )
 TRICKS = {
     "StopIteration empties the tests' loops": "def f(n):\n    raise StopIteration\n",
-    "an answer that changes at each look": """
-        class Answer:
-            def __iter__(self): return iter([3, 6])
-            def __len__(self): return 2
-            def __float__(self): return 2.0
-            def __getitem__(self, i): return (0, 5)[i]
-            def __eq__(self, other): return True
-        def f(n): return Answer()
-    """,
-    "a list that lies": """
-        class Answer(list):
-            def __eq__(self, other): return True
-            def __len__(self): return 2
-            def __getitem__(self, i): return (0, 5)[i]
-        def f(n): return Answer()
-    """,
     "leaving early": "def f(n):\n    raise SystemExit(0)\n",
     "only what everybody sees": "def f(n):\n    return [1, 2]\n",
 }

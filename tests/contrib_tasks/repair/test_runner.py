@@ -9,7 +9,9 @@ import pytest
 from orchestrion_repair.edit_search import EditSearch, may_share
 from orchestrion_repair.runner import Runner, shared_runner
 from orchestrion_repair.trial import Outcome, ProgramTrial, RepairLimits
+from orchestrion_sandbox import choose
 
+from orchestrion import RunError
 from tests.contrib_tasks.repair.support import (
     FAST,
     TOTAL,
@@ -322,6 +324,15 @@ def test_equal_trials_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert with_runner(ask) == [True, False, True, False, True]
     assert asked == ["a", "b", "a", "c", "b"]
+
+
+def test_everybody_runs_in_the_sandbox_that_one_demanded_and_nobody_in_another() -> None:
+    runner, landlock = Runner(), choose("landlock")
+    runner.demand(landlock, 2)
+    runner.demand(None, 3)
+    assert (runner._sandbox, runner._level) == (landlock, 3)
+    with pytest.raises(RunError, match="two components ask for different sandboxes"):
+        runner.demand(choose("namespaces"), 2)
 
 
 def test_a_cancelled_batch_leaves_the_runner_usable() -> None:

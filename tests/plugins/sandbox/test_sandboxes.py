@@ -6,8 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -120,7 +118,7 @@ def test_modules_of_a_profile_are_there_without_their_folder() -> None:
     )
 
     async def once() -> tuple[bytes, bytes]:
-        profile = Profile(("fractions",), (), {"tools.words": back, "tools.talk": talk})
+        profile = Profile(("fractions",), {"tools.words": back, "tools.talk": talk})
         async with choose("namespaces").open(profile) as box:
             program = Program("from tools.words import back; import tools; print(back('ab'))")
             printed = (await box.run(program)).stdout
@@ -331,30 +329,13 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.fixture
-def packages() -> Iterator[str]:
-    """A folder with a module, which every user can read."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        Path(name, "shown.py").write_text("WORD = 'package'")
-        yield name
+def test_a_backend_without_a_folder_refuses_files() -> None:
+    async def printed() -> None:
+        async with choose("landlock").open() as box:
+            await box.run(Program("print(open('a').read())", {"a": b"file"}))
 
-
-def test_packages_and_files_are_shown_where_the_backend_can(packages: str) -> None:
-    async def printed(name: str) -> bytes:
-        async with choose(name, level=2).open(Profile(packages=(packages,))) as box:
-            source = "import shown\nprint(shown.WORD, open('a').read())"
-            return (await box.run(Program(source, {"a": b"file"}))).stdout
-
-    async def in_a_container() -> None:
-        async with Cold("docker", 3, "image").open(Profile(packages=(packages,))):
-            raise AssertionError("it opened")
-
-    assert asyncio.run(printed("namespaces")) == b"package file\n"
     with pytest.raises(SandboxError, match="no folder for files"):
-        asyncio.run(printed("landlock"))
-    with pytest.raises(SandboxError, match="shows no folders of packages"):
-        asyncio.run(in_a_container())
+        asyncio.run(printed())
 
 
 @pytest.mark.usefixtures("engine")
