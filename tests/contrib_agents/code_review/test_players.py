@@ -19,7 +19,7 @@ from orchestrion_code_review_agents.players import (
     untidy,
 )
 
-from orchestrion import Agent, Key, Output, Problem, Trajectory, Turn, View
+from orchestrion import Agent, Key, Output, Problem, Trajectory, Turn, Usage, View
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion.testing import Fixed, ListTask, engine_for
 
@@ -67,6 +67,12 @@ def test_a_writer_is_right_as_often_as_its_skill_says() -> None:
     assert share == pytest.approx(0.7, abs=0.08)
     hard = acts(PlayWriter(advanced=0.0), challenge=HARD, draws=20)
     assert not any(script_of(problem_of(HARD)).is_right(code(one)) for one in hard)
+
+
+def test_a_turn_takes_the_tokens_of_what_it_reads_and_writes_four_characters_each() -> None:
+    [output] = acts(PlayWriter(cost=2.0), [Output("x" * 41)])
+    read = (len(problem_of(BASIC).text) + 41) // 4
+    assert output.usage == Usage(0, read, len(output.content) // 4, 0.0, 2.0)
 
 
 def test_equal_keys_give_equal_turns() -> None:

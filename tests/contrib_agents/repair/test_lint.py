@@ -7,9 +7,8 @@ import ast
 import pytest
 from orchestrion_repair.ranking import program
 from orchestrion_repair.suite import bugs
-from orchestrion_repair_agents.lint import Lint, findings
+from orchestrion_repair_agents.lint import findings
 
-from orchestrion import Key
 from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, claim, given_bench
 
 ODD = [
@@ -49,14 +48,6 @@ async def test_odd_lines_become_more_suspicious_at_no_cost(bench: Bench) -> None
     assert "lint" in bench.step.observation.blocked  # type: ignore[union-attr]
     assert output.usage.cost == 0
     assert "Line 5: sets a name to itself." in output.content
-
-
-@given_bench(bug(TOTAL.replace("value > 0", "(value  >  0)") + "# a comment\n"))
-async def test_it_normalises_the_layout_if_asked(bench: Bench) -> None:
-    calls = None
-    output = await Lint(normalise=True).act(bench.view("lint"), Key(1), calls)  # type: ignore[arg-type]
-    bench.say(output, "lint")
-    assert bench.seen["code"] == TOTAL
 
 
 @given_bench(bug(TOTAL))

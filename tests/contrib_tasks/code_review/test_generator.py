@@ -2,55 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
-from itertools import accumulate, pairwise
-from operator import mul
-from typing import Any
-
-from hypothesis import given
-from hypothesis import strategies as st
 from orchestrion_code_review.blocks import ENDS, STEPS, computed
-from orchestrion_code_review.challenge import LEVELS
-from orchestrion_code_review.generator import compose, generate
+from orchestrion_code_review.challenge import LEVELS, builtin
+from orchestrion_code_review.generator import challenge_in, challenge_of, compose, generate
 
 from orchestrion import Key
 
 BLOCKS = (*STEPS, *ENDS)
-NUMBERS = st.lists(st.integers(-20, 20), max_size=10)
-MEANINGS: dict[str, Callable[[list[int]], Any]] = {
-    "evens": lambda items: [n for n in items if not n % 2],
-    "odds": lambda items: [n for n in items if n % 2 != 0],
-    "positive": lambda items: [n for n in items if n >= 1],
-    "small": lambda items: [n for n in items if abs(n) < 6],
-    "squares": lambda items: [n**2 for n in items],
-    "absolute": lambda items: [max(n, -n) for n in items],
-    "add-index": lambda items: [items[i] + i for i in range(len(items))],
-    "remainder": lambda items: [n - n // 7 * 7 for n in items],
-    "ascending": lambda items: sorted(items, reverse=True)[::-1],
-    "descending": lambda items: sorted(items)[::-1],
-    "reversed": lambda items: list(reversed(items)),
-    "distinct": lambda items: sorted(set(items), key=items.index),
-    "alternate": lambda items: [n for i, n in enumerate(items) if i % 2 == 0],
-    "without-first": lambda items: [n for i, n in enumerate(items) if i],
-    "at-most-four": lambda items: [n for i, n in enumerate(items) if i < 4],
-    "running-sum": lambda items: list(accumulate(items)),
-    "differences": lambda items: [b - a for a, b in pairwise(items)],
-    "list": lambda items: items,
-    "sum": lambda items: [0, *accumulate(items)][-1],
-    "product": lambda items: reduce(mul, items, 1),
-    "largest": lambda items: sorted(items)[-1] if items else None,
-    "spread": lambda items: sorted(items)[-1] - sorted(items)[0] if items else 0,
-    "count": lambda items: sum(n not in items[:i] for i, n in enumerate(items)),
-    "text": lambda items: "-".join(f"{n}" for n in items),
-}
-
-
-@given(items=NUMBERS)
-def test_each_block_computes_what_it_says(items: list[int]) -> None:
-    for block in BLOCKS:
-        value, meant = computed([block.right], items), MEANINGS[block.name](list(items))
-        assert (type(value), value) == (type(meant), meant), block.name
 
 
 def test_the_mistake_of_each_block_makes_a_difference() -> None:
@@ -86,3 +44,15 @@ def test_the_words_say_every_step_in_order() -> None:
         said = [blocks[name].says for name in one.id.removeprefix("composed/").split(".")]
         places = [one.text.index(words) for words in said]
         assert places == sorted(places)
+
+
+def test_a_problem_is_found_by_its_words_in_a_prompt_the_last_one_and_composed_ones_first() -> None:
+    first, second = generate(2, Key(6))
+    known, other = builtin()[3], builtin()[7]
+    prompt = "Solve this.\n" + "\n".join(known.text.upper().split())
+    assert challenge_in(prompt) == known
+    assert challenge_in(f"{prompt} Then: {other.text}") == other
+    assert challenge_in(f"{first.text} {second.text} {other.text}\n") == second
+    assert challenge_in(f"> {first.text}\n> Now write it.") == first
+    assert challenge_in(first.text.replace("First ", "First juggle, then ") + " ") is None
+    assert challenge_in("Write a poem.") is challenge_of("composed/evens.unknown") is None

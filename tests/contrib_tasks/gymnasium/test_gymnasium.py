@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_gymnasium import Features, Live, described, in_words, plain, to_action
-from orchestrion_gymnasium.controllers import Constant
+from orchestrion_gymnasium.controllers import RandomController
 from orchestrion_gymnasium.task import Gymnasium
 
 from orchestrion import (
-    Activation,
-    Branch,
     Key,
+    Observation,
     OpenContext,
     Output,
     Problem,
@@ -33,10 +32,11 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    View,
+    replace,
 )
 from orchestrion.config import from_data
 from orchestrion.runs import open_run
-from orchestrion.testing import Fixed, engine_for
 
 BUNDLED: Mapping[str, dict[str, Any]] = {
     "CartPole-v1": {},
@@ -299,6 +299,34 @@ def test_actions_and_observations_of_nested_spaces() -> None:
         described(gymnasium.spaces.Text(3))
 
 
+SEVERAL = gymnasium.spaces.Dict(
+    {
+        "nested": SPACES,
+        "below": gymnasium.spaces.Box(-np.inf, -40.0, (3,), np.float64),
+        "above": gymnasium.spaces.Box(7.0, np.inf, (), np.float64),
+        "whole": gymnasium.spaces.Box(-1, 1, (2,), np.int8),
+    }
+)
+
+
+def test_random_actions_are_within_their_space_and_use_all_of_it() -> None:
+    data: Any = {"actions": described(SEVERAL), "observation": 0}
+    view = View("a", None, Problem("p", ""), Trajectory(), Observation("", data))
+    calls: Any = None
+    drawn = []
+    for number in range(60):
+        output = asyncio.run(RandomController(cost=0.5).act(view, Key(number), calls))
+        assert output.usage.cost == 0.5
+        drawn.append(to_action(SEVERAL, output.data["action"]))
+    assert {int(action["nested"]["a"][0]) for action in drawn} == {-1, 0, 1}
+    assert {int(whole) for action in drawn for whole in action["whole"]} == {-1, 0, 1}
+    for name, low, high in (("below", -42, -40), ("above", 7, 9)):
+        values = np.array([action[name] for action in drawn])
+        assert low <= values.min() < values.max() <= high
+    with pytest.raises(ValueError, match="nothing to act on for 'a'"):
+        asyncio.run(RandomController().act(replace(view, observation=None), Key(1), calls))
+
+
 def push(observation: Any) -> int:
     """Push the pole's cart to where the pole falls."""
     return int(observation[2] + observation[3] > 0)
@@ -334,31 +362,3 @@ def test_a_team_of_controllers_runs_and_repeats(tmp_path: Path) -> None:
     assert {turn.status for turn in first.turns} == {"completed"}
     assert first.scores.parts["actions"] == len(first.turns) == first.scores.parts["return"]
     assert {turn.agent for turn in first.turns} <= {"fixed", "random", "push"}
-
-
-def test_branches_of_one_episode_go_their_own_ways() -> None:
-    """Two branches of the engine, grown in turns, end where their actions alone lead."""
-    agent = Constant(actions={name: n for n, name in enumerate(WAYS)})
-    engine = engine_for({"go": agent}, Fixed(()), LAKE)
-    problem = LAKE.problems("train")[1]
-
-    async def main() -> dict[str, Step]:
-        root = Branch(problem, Trajectory(), LAKE.start(problem, Key(0)), Key(0))
-        branches = dict.fromkeys(PATHS, root)
-        for step in range(4):
-            for name, path in PATHS.items():
-                start = (Activation("go", WAYS[path[step]]),)
-                key = Key(step).child(name)
-                branches[name] = await engine.extend(name, branches[name], start, key)
-        return {name: branch.step for name, branch in branches.items()}
-
-    for name, step in asyncio.run(main()).items():
-        alone = LAKE.start(problem, Key(0))
-        for action in PATHS[name]:
-            alone = LAKE.step(alone.state, did(action), Key(0))
-        assert step.observation == alone.observation
-        assert step.state.actions == PATHS[name][: len(step.state.actions)]
-
-
-WAYS = ("left", "down", "right", "up")
-PATHS = {"first": (1, 1, 2, 2), "second": (2, 2, 1, 1), "third": (1, 1, 2, 1)}

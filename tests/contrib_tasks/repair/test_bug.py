@@ -46,6 +46,7 @@ def test_a_statement_survives_its_json_form() -> None:
         (deque([1, 2]), [1, 2]),
         ({3, 10, 2}, [2, 3, 10]),
         ({1: "x"}, {"1": "x"}),
+        ({1, "a"}, ["a", 1]),
         (0.1 + 0.2, 0.3),
         (2.0, 2),
         (math.nan, math.nan),

@@ -160,7 +160,7 @@ def config(**changes: Any) -> dict[str, Any]:
         },
         "policy": {"use": "hinted"},
         "reward": {"use": "outcome-minus-cost", "cost_weight": 0.001},
-        "trainer": {"use": "edit-ranking", "episodes": 4, "batch": 4},
+        "trainer": {"use": "edit-ranking", "episodes": 2, "batch": 1},
         "limits": {"turns": 4},
         "evaluation": {
             "split": "validation",
@@ -182,9 +182,12 @@ async def test_a_run_learns_a_ranking_that_its_baselines_do_not_have(tmp_path: P
     report = (await atrain(from_data(config()), tmp_path / "one")).report
     with RunReader(tmp_path / "one") as reader:
         checkpoint = reader.usable().checkpoint
+        seen = [iteration.metrics["seen"] for iteration in reader.iterations(0)]
     assert checkpoint is not None
     ranking = checkpoint.overlay["task.ranking"]
     assert (EditModel.from_text(ranking).weights != begin().weights).any()
+    # Two problems had an episode; of the others, one can be repaired by an edit and was studied.
+    assert seen == [1, 3]
     async with open_run(tmp_path / "one") as trained, AsyncExitStack() as stack:
         baseline = trained.config.evaluation.baselines["untrained"]
         configured = await trained.components.of_contender(baseline, stack)

@@ -9,7 +9,9 @@ import pytest
 from orchestrion_repair.edit_search import EditSearch, may_share
 from orchestrion_repair.runner import Runner, shared_runner
 from orchestrion_repair.trial import Outcome, ProgramTrial, RepairLimits
+from orchestrion_sandbox import choose
 
+from orchestrion import RunError
 from tests.contrib_tasks.repair.support import (
     FAST,
     TOTAL,
@@ -58,6 +60,20 @@ def f(x):
     "gives without end": "import itertools\ndef f(x): return itertools.count()",
     "gives far too much": "def f(x): return 'x' * 10**7",
     "gives an endless number": "def f(x): return 10**10**5",
+    "answers in the place of the harness": """
+import gc, socket
+def f(x):
+    for found in gc.get_objects():
+        if isinstance(found, socket.socket): found.sendall(b'{"id": -1, "value": 1}\\n')
+    return 2
+""",
+    "answers what is no reply": """
+import gc, socket
+def f(x):
+    for found in gc.get_objects():
+        if isinstance(found, socket.socket): found.sendall(b'[1]\\n')
+    return 2
+""",
     "gives half a character": "def f(x): return '\\ud800'",
 }
 
@@ -233,11 +249,12 @@ def test_a_program_that_stops_its_tests_has_failed_them(code: str, statement: st
     assert outcome.apart
 
 
-def test_a_prelude_serves_the_statements() -> None:
-    tests = [{"assert": "assert near(f(1), 1)"}]
+def test_a_prelude_serves_the_statements_and_their_calls_are_of_one_program() -> None:
+    code = "calls = []\ndef f(x):\n    calls.append(x)\n    return len(calls)"
+    tests = [{"assert": "assert near(f(1), 1) and f(1) == 2"}]
     prelude = "def near(a, b): return abs(a - b) < 1e-6"
     for judge in (False, True):
-        assert outcomes(RIGHT, tests, prelude=prelude, judge=judge)[0].passed
+        assert outcomes(code, tests, prelude=prelude, judge=judge)[0].passed
 
 
 # ---------------------------------------------------------------- the same everywhere
@@ -307,6 +324,15 @@ def test_equal_trials_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert with_runner(ask) == [True, False, True, False, True]
     assert asked == ["a", "b", "a", "c", "b"]
+
+
+def test_everybody_runs_in_the_sandbox_that_one_demanded_and_nobody_in_another() -> None:
+    runner, landlock = Runner(), choose("landlock")
+    runner.demand(landlock, 2)
+    runner.demand(None, 3)
+    assert (runner._sandbox, runner._level) == (landlock, 3)
+    with pytest.raises(RunError, match="two components ask for different sandboxes"):
+        runner.demand(choose("namespaces"), 2)
 
 
 def test_a_cancelled_batch_leaves_the_runner_usable() -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from attrs import frozen
 
-from orchestrion import JSON, Agent, Calls, Key, Output, Usage, View, no_calls
+from orchestrion import JSON, Agent, Calls, Key, Output, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, work_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -21,14 +21,7 @@ class Lint(Agent):
     It finds names that are set and never used, parameters that are not used, statements without
     effect or out of reach, comparisons of a thing with itself, and loops that always end in their
     first round. Odd lines count as a little more suspicious.
-
-    Args:
-        normalise: also bring the program into the layout of `ast.unparse`, which drops comments.
-        cost: what a turn costs, in test executions.
     """
-
-    normalise: bool = False
-    cost: float = 0.0
 
     role = "names lines that look odd"
     pure = True
@@ -44,17 +37,14 @@ class Lint(Agent):
         work = work_of(view)
         if work is None:
             return NOTHING
-        usage = Usage(cost=self.cost)
         try:
             tree = ast.parse(work["code"])
         except SyntaxError as error:
-            return Output(f"Line {error.lineno}: {error.msg}.", usage=usage)
+            return Output(f"Line {error.lineno}: {error.msg}.")
         odd_lines = list(findings(tree))
         lines = [f"Line {line}: {what}." for line, what in odd_lines] or ["Nothing looks odd."]
         report: dict[str, JSON] = {"tool": "lint", "on": work["on"], "findings": odd_lines}
-        if self.normalise:
-            report["code"] = ast.unparse(tree) + "\n"
-        return Output("\n".join(lines), report, usage)
+        return Output("\n".join(lines), report)
 
 
 def findings(tree: ast.AST) -> Iterator[tuple[int, str]]:

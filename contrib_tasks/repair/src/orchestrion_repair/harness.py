@@ -253,12 +253,11 @@ class _Search:
                 return {"error": "AssertionError", **differing} if differing else {"value": None}
             subject.start()
             return {"value": encode(subject.call(*decode(request["call"])))}
-        except Refused as error:
-            return {"error": "Refused", "text": str(error)}
+        except Refused:
+            return {"error": "Refused"}
         except BaseException as error:
             # SystemExit and KeyboardInterrupt too: leaving early is a failed test.
-            name = type(error).__name__
-            return {"error": name, "line": _line_of(error), "text": _text(error)}
+            return {"error": type(error).__name__, "line": _line_of(error)}
 
     def _send(self, reply: dict[str, Any]) -> None:
         if self.lines and self.subject is not None:
@@ -267,7 +266,7 @@ class _Search:
         try:
             text = json.dumps({"id": self.id, **reply})
         except (ValueError, TypeError, RecursionError):  # e.g. an int of 5,000 digits
-            text = json.dumps({"id": self.id, "error": "Refused", "text": "no JSON form"})
+            text = json.dumps({"id": self.id, "error": "Refused"})
         self.connection.sendall(text.encode() + b"\n")
 
     def _abandon(self) -> NoReturn:
@@ -281,13 +280,6 @@ def _line_of(error: BaseException) -> int | None:
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == FILENAME]
     return lines[-1] if lines else None
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)[:200]
-    except BaseException:
-        return ""
 
 
 # ---------------------------------------------------------------- results as JSON
