@@ -15,7 +15,6 @@ from attrs import frozen
 from starlette.types import Message, Receive, Scope
 
 from orchestrion import Turn, Usage, is_local
-from orchestrion.cli import in_time
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.limits import Account, Room
 from orchestrion_serve.refusals import Refusal, failed, gone, wrong
@@ -196,7 +195,8 @@ class Admission:
             message = "send the body as `content-type: application/json`"
             raise Refusal(415, "unsupported_media_type", message)
         try:
-            return await in_time(self._body(call.receive), BODY_SECONDS)
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self._body(call.receive)
         except TimeoutError:
             headers = {"connection": "close"}
             message = f"the body took longer than {BODY_SECONDS:g} s"
