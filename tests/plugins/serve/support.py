@@ -210,7 +210,7 @@ def config(folder: Path, name: str, agents: Mapping[str, Any], **more: Any) -> s
     return str(path)
 
 
-def chat(model: str = "echo", text: str = "hi", **fields: Any) -> bytes:
+def chat(model: str = "echo", text: str = "hi", /, **fields: Any) -> bytes:
     """Return the body of a question."""
     messages = [{"role": "user", "content": text}]
     return json.dumps({"model": model, "messages": messages, **fields}).encode()

@@ -19,15 +19,13 @@ from a2a.types import a2a_pb2 as a2a
 from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from orchestrion_serve import Keys, Settings
-from orchestrion_serve.keys import hash_of
+from orchestrion_serve import Settings
 
 from tests import warm
-from tests.plugins.serve.support import GATE, WAIT, Server, config, served
+from tests.plugins.serve.support import ANN, GATE, WAIT, Server, config, keys_of, served
 from tests.workspace import ROOT
 
-KEY = "a" * 32
-BEARER = {"authorization": f"Bearer {KEY}"}
+BEARER = {"authorization": f"Bearer {ANN}"}
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         config(folder, "slow team", {"only": "Waits"}),
         config(folder, "paints", {"only": "Paints"}),
     ]
-    keys = Keys({"ann": hash_of(KEY)})
-    with served(*teams, keys=keys, settings=Settings(concurrency=1)) as running:
+    with served(*teams, keys=keys_of(ann=None), settings=Settings(concurrency=1)) as running:
         yield running
 
 
@@ -185,13 +182,8 @@ def test_a_streamed_task_has_the_turns_and_the_answer(server: Server) -> None:
     asked = request("Why?")
     asked.metadata.update({"orchestrion": {"steps": True}})
     events = told(server, "echo", asked)
-    assert [event.WhichOneof("payload") for event in events] == [
-        "task",
-        "status_update",
-        "status_update",
-        "artifact_update",
-        "status_update",
-    ]
+    kinds = ["task", "status_update", "status_update", "artifact_update", "status_update"]
+    assert [event.WhichOneof("payload") for event in events] == kinds
     texts = [get_stream_response_text(event) for event in events]
     assert texts == ["", "first: Why?", "second: Why?", "Why?", ""]
     assert events[-1].status_update.status.state == a2a.TASK_STATE_COMPLETED
