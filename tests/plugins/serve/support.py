@@ -85,6 +85,15 @@ class Anything(Task):
 
 
 @frozen
+class Picky(Anything):
+    """Takes no text that begins with "odd", and breaks on others."""
+
+    def problem_from(self, text: str) -> Problem:
+        """Raise."""
+        raise ValueError("it is odd") if text.startswith("odd") else RuntimeError("at /secret")
+
+
+@frozen
 class Says(Agent):
     """Says its text, or what it was asked."""
 

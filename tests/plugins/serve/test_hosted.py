@@ -16,7 +16,12 @@ import pytest
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.helpers import get_message_text, get_stream_response_text
 from a2a.types import a2a_pb2 as a2a
-from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
+from a2a.utils.errors import (
+    A2AError,
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    TaskNotFoundError,
+)
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from orchestrion_serve import Settings
@@ -148,9 +153,12 @@ def test_each_team_is_a_tool_over_standard_input_and_output(tmp_path: Path) -> N
 # ---------------------------------------------------------------------------- A2A
 
 
-def request(text: str, **more: Any) -> a2a.SendMessageRequest:
-    message = a2a.Message(message_id="m", role=a2a.ROLE_USER, parts=[a2a.Part(text=text)], **more)
-    return a2a.SendMessageRequest(message=message)
+def request(
+    text: str, role: int = a2a.ROLE_USER, settings: Any = None, **more: Any
+) -> a2a.SendMessageRequest:
+    parts = [a2a.Part(text=text)] if text else [a2a.Part(url="http://a.example/b.png")]
+    message = a2a.Message(message_id="m", role=role, parts=parts, **more)
+    return a2a.SendMessageRequest(message=message, configuration=settings)
 
 
 def told(server: Server, model: str, asked: a2a.SendMessageRequest, **settings: Any) -> list[Any]:
@@ -198,7 +206,10 @@ def test_a_streamed_task_has_the_turns_and_the_answer(server: Server) -> None:
     [
         ("echo", request(" "), InvalidParamsError),
         ("echo", request("And now?", context_id="c"), InvalidParamsError),
+        ("echo", request("Why?", a2a.ROLE_AGENT), InvalidParamsError),
         ("echo", request("And now?", task_id="t"), TaskNotFoundError),
+        ("echo", request("And now?", reference_task_ids=["t"]), TaskNotFoundError),
+        ("echo", request(""), ContentTypeNotSupportedError),
         ("broken", request("Why?"), A2AError),
     ],
 )
@@ -207,6 +218,41 @@ def test_what_a_team_cannot_answer_is_an_error_of_the_protocol(
 ) -> None:
     with pytest.raises(error):
         told(server, model, asked, streaming=streaming)
+
+
+TASK, PUSH = {"id": "t"}, {"taskId": "t", "id": "p", "url": "http://a.example"}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("GetTask", TASK, -32001),
+        ("CancelTask", TASK, -32001),
+        ("SubscribeToTask", TASK, -32001),
+        ("ListTasks", {}, -32004),
+        ("GetExtendedAgentCard", {}, -32004),
+        ("CreateTaskPushNotificationConfig", PUSH, -32003),
+        ("SendMessage", {"configuration": {"returnImmediately": True}}, -32004),
+        ("SendMessage", {"configuration": {"taskPushNotificationConfig": PUSH}}, -32003),
+    ],
+)
+def test_what_would_need_a_task_that_is_kept_is_refused(
+    server: Server, method: str, params: dict[str, Any], code: int
+) -> None:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Why?"}]}
+    own = {"message": message, **params} if method == "SendMessage" else params
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": own})
+    connection = raw(server, "/a2a/echo", body.encode())
+    text = connection.getresponse().read().decode()
+    connection.close()
+    assert json.loads(text.removeprefix("data: "))["error"]["code"] == code
+
+
+def test_an_unknown_card_says_where_the_cards_are(server: Server) -> None:
+    for path in ("/a2a/other", ""):
+        status, data, _ = server.answer(f"{path}/.well-known/agent-card.json", headers=BEARER)
+        assert status == 404
+        assert "with one of: echo, broken, slow team, paints" in data["error"]["message"]
 
 
 # ---------------------------------------------------------------------------- both

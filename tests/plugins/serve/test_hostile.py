@@ -17,7 +17,7 @@ from orchestrion_serve import Settings
 
 from orchestrion import UsageError
 from orchestrion.cli import listener
-from tests.plugins.serve.support import CHAT, GATE, WAIT, Server, chat, config, served
+from tests.plugins.serve.support import CHAT, GATE, HERE, WAIT, Server, chat, config, served
 
 JSON = {"content-type": "application/json"}
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
@@ -26,7 +26,11 @@ RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("teams")
-    teams = [config(folder, "echo", {"only": "Says"}), config(folder, "slow", {"only": "Waits"})]
+    teams = [
+        config(folder, "echo", {"only": "Says"}),
+        config(folder, "slow", {"only": "Waits"}),
+        config(folder, "picky", {"only": "Says"}, task={"use": f"{HERE}:Picky"}),
+    ]
     with served(*teams) as running:
         yield running
 
@@ -118,6 +122,18 @@ def test_a_wrong_body_is_named_by_its_field(
         assert error["message"].startswith(f"{place}: ")
     else:
         assert error["param"] == place
+
+
+def test_a_text_that_the_task_cannot_use_is_told_apart_from_a_task_that_breaks(
+    server: Server,
+) -> None:
+    status, data, _ = server.ask("picky", text="odd text")
+    assert (status, data["error"]["message"]) == (400, "the task cannot use this text: it is odd")
+    status, data, _ = server.ask("picky")
+    assert (status, data["error"]["code"]) == (500, "internal_error")
+    assert "/secret" not in str(data)
+    assert server.log[-1]["reason"] == "RuntimeError: at /secret"
+    assert server.code("echo") == (200, "")
 
 
 def test_a_large_body_is_refused(server: Server) -> None:

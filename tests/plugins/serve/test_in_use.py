@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import signal
@@ -11,13 +12,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from orchestrion_logged import read
+from orchestrion_logged import ServedLog, read
+from orchestrion_serve import verifying
 from orchestrion_serve.canary import VersionTrial
 from orchestrion_serve.in_use import UseSettings
 from orchestrion_serve.limits import KeyLimits
 
-from orchestrion import Key
+from orchestrion import Episode, Key, Problem, Scores, StoreError, Trajectory
 from orchestrion.cli import main
+from tests.coroutines import sync
 from tests.plugins.serve.support import ANN, BEN, WAIT, config, keys_of, process, served
 from tests.plugins.serve.users import Client, Desk, use
 
@@ -144,6 +147,51 @@ def judge(question: str, answer: str) -> float | None:
     return 0.5 if answer == "asks small" else None
 
 
+async def later(question: str, answer: str) -> float:
+    """Return a score."""
+    return 0.25
+
+
+def wild(question: str, answer: str) -> float:
+    """Return what is no score."""
+    return 2.0
+
+
+async def never(question: str, answer: str) -> float:
+    """Return nothing, as long as nobody ends it."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("verify", "scores", "notes"),
+    [
+        (None, [], []),
+        ("task", [0.75], []),
+        (f"{__name__}:judge", [], []),
+        (f"{__name__}:later", [0.25], []),
+        (f"{__name__}:wild", [], ["--verify: ValueError: the score 2 is not between 0 and 1"]),
+        (f"{__name__}:never", [], []),
+    ],
+)
+@sync
+async def test_a_verifier_gives_a_score_or_says_what_is_wrong_with_it(
+    verify: str | None, scores: list[float], notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "CLOSING", 0.2)
+    given: list[float] = []
+    said: list[str] = []
+
+    async def give(identity: str, score: float) -> None:
+        given.append(score)
+
+    verifier = verifying.Verifier(verify, 1.0, give, said.append)
+    episode = Episode("e", Problem("p"), Trajectory(), scores=Scores(0.75))
+    verifier.answered("r", episode.problem, episode, Key(1))
+    await verifier.close()
+    assert (given, said) == (scores, notes)
+
+
 def test_a_verifier_scores_a_share_and_contents_are_logged_if_asked_for(
     desk: Desk, tmp_path: Path
 ) -> None:
@@ -158,6 +206,50 @@ def test_a_verifier_scores_a_share_and_contents_are_logged_if_asked_for(
     assert all(episode[0].context.text and episode[0].answer for episode in log.episodes)
     counts = log.feedback.values()
     assert {one.by for one in counts} == {"user", "verifier"}
+
+
+def test_requests_whose_file_was_removed_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrion_logged.served.SMALLEST", 1)
+    team = config(tmp_path, "desk", {"only": "Says"})
+    with served(team, use=UseSettings(tmp_path / "logs", size=1)) as server:
+        client = Client(server.address)
+        old = client.ask("hi")[0]
+        key = server.log[-1]["episode"]
+        new = [client.ask("hi")[0] for _ in range(3)][-1]
+        assert [client.tell(name, 1.0)[0] for name in (old, key, new)] == [404, 404, 200]
+        client.close()
+
+
+def test_a_full_disk_loses_records_but_no_answer_and_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: ServedLog, *records: object) -> int:
+        raise StoreError("the disk is full")
+
+    team = config(tmp_path, "desk", {"only": "Says"})
+    with served(team, use=UseSettings(tmp_path / "logs")) as server:
+        client = Client(server.address)
+        name = client.ask("hi")[0]
+        monkeypatch.setattr(ServedLog, "append", full)
+        assert [client.ask("hi")[1] for _ in range(2)] == ["hi", "hi"]
+        status, data = client.tell(name, 1.0)
+        assert (status, data["error"]["code"]) == (503, "not_recorded")
+        monkeypatch.undo()
+        assert client.tell(name, 1.0)[1]["status"] == "recorded"
+        client.close()
+    assert capsys.readouterr().out.count("desk: a request is not logged: the disk is full") == 1
+
+
+def test_a_canary_that_is_the_served_version_is_not_tried(
+    desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use = UseSettings(tmp_path / "logs")
+    with served(str(desk.config), use=use, canary=str(desk.config)) as server:
+        assert server.ask("desk", text="q1")[0] == 200
+    assert "nothing is tried" in capsys.readouterr().out
+    assert [step.step for step in read(tmp_path / "logs" / "desk").steps] == ["serving"]
 
 
 def test_a_choice_whose_feedback_never_comes_is_not_favoured(desk: Desk, tmp_path: Path) -> None:

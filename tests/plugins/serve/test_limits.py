@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_serve import Settings
+from orchestrion_serve import limits as limits_module
 from orchestrion_serve.limits import Account, Accounts, KeyLimits
 from orchestrion_serve.refusals import Refusal
 
-from orchestrion import Usage, UsageError
+from orchestrion import StoreError, Usage, UsageError
+from tests.coroutines import sync
 from tests.plugins.serve.support import (
     ANN,
     BEN,
@@ -129,6 +131,30 @@ def test_money_is_counted_by_day_and_in_all_and_survives_a_restart(tmp_path: Pat
         file.write_text(text)
         with pytest.raises(UsageError, match="is not what this server wrote"):
             Accounts(limits, file)
+
+
+@sync
+async def test_spend_that_could_not_be_written_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits_module, "SAVING", 0.0)
+    monkeypatch.setattr(limits_module, "AGAIN", 0.0)
+    folder, tries = tmp_path / "gone", list[Path]()
+    written = asyncio.Event()
+
+    def write(file: Path, pieces: list[bytes]) -> None:
+        tries.append(file)
+        if len(tries) == 1:
+            raise StoreError("the disk is full")
+        written.set()
+
+    monkeypatch.setattr(limits_module, "write_atomic", write)
+    account = Accounts({"ann": KeyLimits(usd=1)}, folder / "keys.spent").of("ann")
+    assert account is not None
+    account.charge(Usage(usd=0.5))
+    async with asyncio.timeout(WAIT):
+        await written.wait()
+    assert len(tries) == 2
 
 
 def test_a_key_beyond_its_limit_is_told_when_and_others_go_on(teams: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -184,6 +185,32 @@ def test_a_policy_that_states_only_its_own_draw_has_exact_propensities_too() -> 
         assert mean == pytest.approx(1 / 3, abs=0.06)
     alone = served(Drawing(), Exploration(), 20)
     assert all(one.propensity == pytest.approx(CHANCES[one.choice]) for one in alone)
+
+
+class Pairs(Stating):
+    """Starts two agents at once, after it has prepared that."""
+
+    prepares = True
+    prepared = 0
+
+    async def prepare(self, situation: Situation, calls: Any) -> None:
+        """Count."""
+        self.prepared += 1
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """Return both."""
+        return [Decision((Activation("small"), Activation("large"))) for _ in keys]
+
+
+def test_of_a_policy_that_starts_several_agents_nothing_is_explored_or_logged() -> None:
+    policy = Pairs()
+    watched = Watched(policy, ROSTER, Exploration(1.0))
+    trace, situation = watched.follow(Key(1), "text"), Situation(Problem("p", "text"), Trajectory())
+    assert watched.prepares
+    asyncio.run(watched.prepare(situation, None))  # type: ignore[arg-type]
+    [decision] = watched.decide([situation], [Key(1).child("decide", 0)])
+    assert (policy.prepared, len(decision.start)) == (1, 2)
+    assert (trace.seen, trace.several) == ([], True)
 
 
 def test_choices_go_by_the_key_alone() -> None:
