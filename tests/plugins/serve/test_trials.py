@@ -41,6 +41,34 @@ def compared(
     return comparison
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_are_those_of_the_betting_confidence_sequence(seed: int) -> None:
+    """As the formulas at the head of `confidence` have them, computed point by point."""
+    draw, comparison = random.Random(seed), VersionComparison(0.1)
+    xs: list[float] = []
+    capital = {(m, sign): 1.0 for m in range(201) for sign in (1, -1)}
+    low, high = -1.0, 1.0
+    for _ in range(60):
+        old, new = draw.betavariate(2, 4), draw.betavariate(4, 2)
+        comparison.add(old, new=False)
+        comparison.add(new, new=True)
+        means = [(0.5 + sum(xs[:i])) / (i + 1) for i in range(len(xs) + 1)]
+        squares = sum((x - mean) ** 2 for x, mean in zip(xs, means[1:], strict=True))
+        mean, variance = means[-1], (0.25 + squares) / (len(xs) + 1)
+        xs.append((new - old + 1) / 2)
+        for number, sign in capital:
+            m = number / 200
+            bet = sign * (mean - m) / (variance + (mean - m) ** 2)
+            most = 0.5 / max(m if sign > 0 else 1 - m, 1e-9)
+            capital[number, sign] *= 1 + sign * min(max(bet, 0.0), most) * (xs[-1] - m)
+        kept = {sign: [m for m in range(201) if capital[m, sign] < 2 / 0.1] for sign in (1, -1)}
+        low = max(low, max(kept[1][0] - 1, 0) / 100 - 1)
+        high = min(high, min(kept[-1][-1] + 1, 200) / 100 - 1)
+        assert (comparison.low, comparison.high) == pytest.approx((low, high))
+    assert comparison.mean == pytest.approx(2 * sum(xs) / len(xs) - 1)
+    assert low > -1
+
+
 def test_equal_versions_are_seldom_told_apart_however_often_one_looks() -> None:
     ended = [compared(seed, 0.5, 0.5, 120) for seed in range(200)]
     assert sum(one.low > 0 for one in ended) <= 10
