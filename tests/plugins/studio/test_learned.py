@@ -6,13 +6,14 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_studio import create_app
+from orchestrion_studio import create_app, markdown
 from orchestrion_studio.command import report
 from orchestrion_studio.compare import compared, differing_settings
 from orchestrion_studio.lessons import PAGES, changed_lines, lessons_of
@@ -392,6 +393,23 @@ def test_markdown_says_first_whether_learning_beat_the_rules(tmp_path: Path) -> 
     assert "```diff\n+Show `it`.\n```" in text
     assert "- votes: a 2" in text
     assert "- A learned sequence of the baseline chain: critic" in text
+
+
+@pytest.mark.parametrize(
+    ("rivals", "ahead", "sentence"),
+    [
+        (0, 0, "is not known: the config names no baseline."),
+        (1, 1, "Learning beat the baseline: by *it*."),
+        (2, 2, "Learning beat both baselines: by *it*."),
+        (3, 3, "Learning beat all 3 baselines: by *it*."),
+        (3, 1, "Learning beat 1 of 3 baselines: by *it*."),
+        (3, 0, "Learning did not beat any of the 3 baselines: by *it*."),
+    ],
+)
+def test_the_verdict_counts_the_baselines(rivals: int, ahead: int, sentence: str) -> None:
+    verdict = SimpleNamespace(ahead_of=range(ahead), as_text=lambda report: "by *it*")
+    report: Any = SimpleNamespace(ahead=range(rivals), verdict=verdict)
+    assert markdown._verdict(report).replace("\\", "").endswith(sentence)
 
 
 def test_markdown_takes_nothing_from_names_but_letters(tmp_path: Path) -> None:
