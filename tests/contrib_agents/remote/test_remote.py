@@ -419,7 +419,7 @@ def test_a_chat_endpoint_is_asked_in_its_own_words(monkeypatch: pytest.MonkeyPat
     }
     turns = Trajectory([Turn(0, "critic", output=Output("no")), Turn(1, "far", output=Output("2"))])
     view = View("far", None, PROBLEM, turns, Observation("one left"))
-    assert component.request(view, Key(1))["messages"][1:] == [  # type: ignore[index, call-overload]
+    assert component.request(view, Key(1))["messages"][1:] == [
         {"role": "user", "content": PROBLEM.text},
         {"role": "user", "content": "critic: no"},
         {"role": "assistant", "content": "2"},

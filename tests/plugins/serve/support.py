@@ -100,7 +100,6 @@ class Says(Agent):
     text: str = ""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the text, for 3 + 2 tokens."""
         usage = Usage(calls=1, input_tokens=3, output_tokens=2, usd=0.25)
         return Output(self.text or view.problem.text, usage=usage)
 
@@ -110,7 +109,6 @@ class Draws(Agent):
     """Says a number that hangs on the key alone."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the number."""
         return Output(str(key.integer()))
 
 
@@ -119,7 +117,6 @@ class Fails(Agent):
     """Raises an error."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Raise."""
         raise ValueError("the agent is broken")
 
 
@@ -128,7 +125,6 @@ class Quiet(Agent):
     """Completes a turn without a text."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return nothing."""
         return Output()
 
 
@@ -137,7 +133,6 @@ class Waits(Agent):
     """Answers when the gate is open."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the problem's text."""
         GATE.came.release()
         try:
             await GATE.open.wait()
@@ -155,7 +150,6 @@ class Pays(Agent):
     waits: str = ""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the problem's text; without `usd` the price is not known."""
         usd = float("nan") if self.usd is None else self.usd
         usage = Usage(1, 30, 20, usd)
 
@@ -182,7 +176,6 @@ class Broke(Agent):
     usd: float = 0.0
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Raise what the call path raises."""
         spent = Usage(1, 10, 10, self.usd) if self.usd else None
         faults: list[Fault] = [self.fault, "permanent"]
 
@@ -198,7 +191,6 @@ class Paints(Agent):
     """Answers with an image."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Paint."""
         image = {"type": "image", "media_type": "image/png", "data": "aGVsbG8="}
         return Output("a drawing", {"images": [image]})
 

@@ -154,7 +154,7 @@ def test_each_team_is_a_tool_over_standard_input_and_output(tmp_path: Path) -> N
 
 
 def request(
-    text: str, role: int = a2a.ROLE_USER, settings: Any = None, **more: Any
+    text: str, role: a2a.Role = a2a.ROLE_USER, settings: Any = None, **more: Any
 ) -> a2a.SendMessageRequest:
     parts = [a2a.Part(text=text)] if text else [a2a.Part(url="http://a.example/b.png")]
     message = a2a.Message(message_id="m", role=role, parts=parts, **more)

@@ -283,14 +283,23 @@ def test_headers_that_say_who_pays_do_not_contradict_each_other(
         assert (b"contradicting_headers" in response.read()) == (status == 400)
 
 
-def test_what_is_in_flight_when_the_server_stops_is_answered(teams: dict[str, str]) -> None:
-    with served(teams["echo"], teams["dear"]) as server, ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(server.ask, "dear") for _ in range(8)]
+def test_what_is_in_flight_when_the_server_stops_is_answered_each_with_its_own(
+    teams: dict[str, str],
+) -> None:
+    room = Settings(concurrency=8)
+    with (
+        served(teams["echo"], teams["dear"], settings=room) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        asked = {text: pool.submit(server.ask, "dear", "", text) for text in "abcdefgh"}
         for _ in asked:
             assert GATE.came.acquire(timeout=WAIT)
+        assert server.code() == (429, "too_many_requests")
         draining = asyncio.run_coroutine_threadsafe(server.running.drain(), server.loop)
-        while server.ask()[0] != 503:
+        while server.code() != (503, "stopping"):
             pass  # until it refuses new ones
         server.open_gate()
-        assert [future.result(WAIT)[0] for future in asked] == [200] * 8
+        for text, future in asked.items():
+            status, data, _ = future.result(WAIT)
+            assert (status, data["choices"][0]["message"]["content"]) == (200, text)
         draining.result(WAIT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -234,31 +233,6 @@ def test_an_error_after_the_first_event_ends_the_stream(tmp_path: Path) -> None:
         assert last.type == "response.failed"
         assert last.response.error is not None
         assert "longer than" in last.response.error.message
-
-
-def test_fifty_requests_run_at_once_and_the_next_is_told_to_wait(tmp_path: Path) -> None:
-    team = config(tmp_path, "team", {"only": "Waits"})
-    with (
-        served(team, settings=Settings(concurrency=50)) as server,
-        server.client() as client,
-        ThreadPoolExecutor(50) as pool,
-    ):
-
-        def ask(text: str) -> str | None:
-            messages: Any = [{"role": "user", "content": text}]
-            reply = client.chat.completions.create(model="team", messages=messages)
-            return reply.choices[0].message.content
-
-        asked = {f"question {i}": pool.submit(ask, f"question {i}") for i in range(50)}
-        for _ in asked:
-            assert GATE.came.acquire(timeout=WAIT)
-        with pytest.raises(openai.RateLimitError) as caught:
-            ask("one more")
-        assert caught.value.response.headers["retry-after"] == "1"
-        server.open_gate()
-        assert {text: future.result(WAIT) for text, future in asked.items()} == {
-            text: text for text in asked
-        }
 
 
 def test_keys_are_told_apart_and_named_in_the_log(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_call_is_shown_in_the_words_of_its_api_and_earlier_messages_once() -> 
         "bare",
         {"role": "user", "content": [{"type": "input_text", "text": "hi"}, {"type": "image"}, ""]},
     ]
-    answer = {"text": "yes", "stop": "length", "tool_calls": [], "error": None}
+    answer: Any = {"text": "yes", "stop": "length", "tool_calls": [], "error": None}
     before: list[Any] = []
 
     def shown(*more: Any, **fields: Any) -> dict[str, Any]:
