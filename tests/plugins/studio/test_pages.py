@@ -181,6 +181,20 @@ def test_the_page_of_a_run_shows_what_it_learned(client: TestClient) -> None:
     assert 'aria-label="Table: Reward"' in text
 
 
+def test_a_report_is_computed_anew_when_a_run_was_evaluated_again(tmp_path: Path) -> None:
+    judged = make_run(tmp_path / "again")
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    solved = []
+    for share in (1.0, 0.5):
+        with RunStore.open(judged) as store:
+            store.save_evaluation("learned", outcomes(share, 0.8))
+        report = client.get("/api/run/again?wait=1").json()["report"]
+        solved.append(
+            {row["name"]: row["solved"]["mean"] for row in report["contenders"]}["learned"]
+        )
+    assert solved == [1.0, 0.5]
+
+
 def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(
     tmp_path: Path,
 ) -> None:
