@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_sweep.plan import read_plan
 from orchestrion_sweep.settings import Dimension, Sweep
-from orchestrion_sweep.space import Space, name_of
+from orchestrion_sweep.space import Space, at, name_of
 from orchestrion_sweep.sweeping import best, check_unchanged, create, front
 from orchestrion_sweep.trials import Trial, ahead, merged
 
@@ -280,6 +280,22 @@ def test_draws_are_within_their_ranges(share: float, seed: int) -> None:
     assert drawn["c"] in range(-2, 4)
     assert drawn["d"] in ([32], [64])
     assert drawn == space.draw(Key(seed))
+
+
+@pytest.mark.parametrize(
+    ("dimension", "value"),
+    [
+        (Dimension(uniform=(2.0, 10.0)), 4.0),
+        (Dimension(log_uniform=(1.0, 10_000.0)), 10.0),
+        (Dimension(log_uniform=(0.1, 0.2)), 0.1189),
+        (Dimension(integers=(-2, 5)), 0),
+        (Dimension(choice=("a", "b", "c", "d")), "b"),
+    ],
+)
+def test_a_quarter_of_all_values_is_below_a_draw_of_a_quarter(
+    dimension: Dimension, value: Any
+) -> None:
+    assert at(dimension, 0.25) == value
 
 
 # ------------------------------------------------------------------ trials and their winner
