@@ -153,8 +153,8 @@ PUBLIC = {
         stored_results structure train write_atomic
     """.split(),
     "orchestrion.cli": """
-        Impatient Main Options answer block_option emit find_config in_loop json_option
-        listener main note options override_option stopped_by_signals table
+        Impatient Main Options UVICORN answer block_option emit find_config in_loop json_option
+        listener main note options override_option running stopped_by_signals table
     """.split(),
 }
 

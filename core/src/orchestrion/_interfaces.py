@@ -169,7 +169,7 @@ class OpenContext:
         It is empty if the variable is missing and the context is not `live`.
 
         Raises:
-            UsageError: the variable is not set, or empty.
+            UsageError: the variable is not set or empty, or no header could carry its value.
         """
         value = self.environment.get(name, "").strip()
         if not value and self.live:
@@ -177,6 +177,8 @@ class OpenContext:
                 f"{self.path}: the environment variable {name} is not set; set it, or put it in a "
                 ".env file beside the config"
             )
+        if not (value.isascii() and value.isprintable()):
+            raise UsageError(f"{self.path}: {name} is not a key: it has unprintable characters")
         return Secret(name, value)
 
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from orchestrion._cli.common import table as table
     from orchestrion._cli.looping import in_loop as in_loop
     from orchestrion._cli.looping import stopped_by_signals as stopped_by_signals
+    from orchestrion._cli.web import UVICORN as UVICORN
     from orchestrion._cli.web import Impatient as Impatient
     from orchestrion._cli.web import listener as listener
+    from orchestrion._cli.web import running as running
 
 __getattr__, __dir__, __all__ = names_on_first_use(__name__)

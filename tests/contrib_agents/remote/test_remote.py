@@ -6,20 +6,22 @@ import asyncio
 import re
 import ssl
 import subprocess
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_remote import Settings, agent_pb2
+from orchestrion_remote import Settings, agent_pb2, serving
 from orchestrion_remote.body import request_of, view_and_key
 from orchestrion_remote.http import Http
 from orchestrion_remote.rpc import Grpc, Tls
-from orchestrion_remote.rpc_wire import message_of, reply_from, request_from
+from orchestrion_remote.rpc_wire import SERVICE, message_of, reply_from, request_from
 from orchestrion_remote.settings import Most, Price
 
 from orchestrion import (
@@ -40,6 +42,7 @@ from orchestrion._engine.attempts import RetrySettings
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.callpath import CallPath
 from orchestrion.config import Budget as Caps
+from orchestrion.runs import open_run
 from tests.contrib_agents.remote.support import (
     GATES,
     NOWHERE,
@@ -414,6 +417,14 @@ def test_a_chat_endpoint_is_asked_in_its_own_words(monkeypatch: pytest.MonkeyPat
             {"role": "user", "content": PROBLEM.text},
         ],
     }
+    turns = Trajectory([Turn(0, "critic", output=Output("no")), Turn(1, "far", output=Output("2"))])
+    view = View("far", None, PROBLEM, turns, Observation("one left"))
+    assert component.request(view, Key(1))["messages"][1:] == [
+        {"role": "user", "content": PROBLEM.text},
+        {"role": "user", "content": "critic: no"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "one left"},
+    ]
 
 
 def test_any_json_with_a_text_somewhere_is_an_answer() -> None:
@@ -453,6 +464,112 @@ def test_faults_are_tried_again_as_often_as_it_helps(
     assert (turn.status == "completed") == (turn.output.content == "2")
     # An attempt whose answer was lost may have cost its price.
     assert engine.calls.budget.spent.usd == spent
+
+
+Code = grpc.StatusCode
+Answers = list[tuple[grpc.StatusCode, str] | agent_pb2.ActResponse]
+
+
+@asynccontextmanager
+async def rpc_service(answers: Answers) -> AsyncIterator[tuple[str, list[str]]]:
+    """Serve somebody else's agent, without a health check; yield its address and who asked."""
+    came: list[str] = []
+
+    async def act(request: Any, context: Any) -> Any:
+        came.append(request.agent)
+        answer = answers.pop(0)
+        if isinstance(answer, tuple):
+            hint = (("retry-after", answer[1]),) if answer[1] else ()
+            await context.abort(answer[0], "the reason", hint)
+        return answer
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        act, agent_pb2.ActRequest.FromString, agent_pb2.ActResponse.SerializeToString
+    )
+    server = grpc.aio.server()
+    handlers = grpc.method_handlers_generic_handler(SERVICE, {"Act": handler})
+    server.add_generic_rpc_handlers([handlers])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"127.0.0.1:{port}", came
+    await server.stop(None)
+
+
+@pytest.mark.parametrize(
+    ("answers", "attempts", "spent"),
+    [
+        ([(Code.INVALID_ARGUMENT, "")], 1, 0),
+        ([(Code.UNAVAILABLE, "0.001"), (Code.RESOURCE_EXHAUSTED, "x")], 3, 1),
+        ([(Code.UNAVAILABLE, ""), (Code.INTERNAL, "")], 3, 3),
+        ([agent_pb2.ActResponse(content="2", data_json="{")], 2, 2),
+        ([(Code.UNAUTHENTICATED, "")], 1, None),
+        ([(Code.FAILED_PRECONDITION, "")], 1, None),
+    ],
+    ids=repr,
+)
+@sync
+async def test_faults_over_grpc_are_tried_again_as_often_as_it_helps(
+    answers: Answers, attempts: int, spent: int | None
+) -> None:
+    """Without `spent` somebody has to act, and the run pauses."""
+    answers = [*answers, agent_pb2.ActResponse(content="2")]
+    async with (
+        rpc_service(answers) as (address, came),
+        team({"far": far("grpc", address, price=Price(call=1))}) as engine,
+    ):
+        if spent is None:
+            with pytest.raises(BudgetError, match="the reason"):
+                await engine.run("e", PROBLEM, Key(5))
+        else:
+            [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+            assert (turn.status == "completed") == (attempts > 1)
+            assert engine.calls.budget.spent.usd == spent
+        assert came == ["far"] * attempts
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (Http, {"urls": ["ftp://a.example"]}, "'ftp://a.example' is no address"),
+        (Http, {"urls": ["http://me:secret@a.example"]}, "neither a password nor a fragment"),
+        (Http, {"urls": ["http://a.example"] * 2}, "stands there twice"),
+        (Http, {"format": "chat"}, "model: name the model"),
+        (Http, {"format": "chat", "model": "m", "answer": "x"}, "answer: has no effect"),
+        (Http, {"format": "chat", "model": "m", "extra": {"n": 2}}, "must not hold 'n'"),
+        (Http, {"model": "m"}, "model: has no effect with format: json"),
+        (Grpc, {"addresses": ["http://a.example:1"]}, "is no address like"),
+        (Grpc, {"addresses": ["a.example:1"] * 2}, "stands there twice"),
+        (Tls, {"cert": Path("cert.pem")}, "belong together"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(
+    kind: Any, settings: dict[str, Any], message: str
+) -> None:
+    own = {Http: {"urls": ["http://a.example"]}}.get(kind, {})
+    with pytest.raises(ValueError, match=message):
+        kind(**{**own, **settings})
+
+
+@sync
+async def test_ports_and_certificates_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    missing = Settings(cert=tmp_path / "none.pem", cert_key=tmp_path / "none.pem")
+    async with served(tmp_path, {"far": "Draws"}) as server:
+        for settings, places, message in (
+            (
+                None,
+                {"grpc_port": server.grpc_port},
+                f"cannot listen on 127.0.0.1, port {server.grpc_port}",
+            ),
+            (missing, {}, "none.pem cannot be read"),
+            (missing, {"grpc_port": None, "http_port": 0}, "the certificates cannot be used"),
+        ):
+            async with open_run(str(tmp_path / "served.yaml")) as trained:
+                with pytest.raises(UsageError, match=message):
+                    async with serving(trained, settings=settings, **places):  # type: ignore[arg-type]
+                        pass
+    with pytest.raises(UsageError, match=r"agents\.far\.tls: .*none.pem cannot be read"):
+        async with team({"far": far("grpc", NOWHERE, tls=Tls(tmp_path / "none.pem"))}):
+            pass
 
 
 @sync

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 from attrs import define, field, frozen
 from orchestrion_serve import Keys, Serving, Settings, serving
 from orchestrion_serve.in_use import UseSettings, using
+from orchestrion_serve.keys import hash_of
+from orchestrion_serve.limits import KeyLimits
 from orchestrion_serve.versions import versions_of
 
 from orchestrion import (
@@ -44,6 +46,10 @@ from tests.workspace import ROOT
 if TYPE_CHECKING:
     import openai
 
+ANN, BEN = "a" * 32, "b" * 32
+"""The keys of Ann and Ben."""
+CHAT = "/v1/chat/completions"
+HERE = "tests.plugins.serve.support"
 WAIT = 60.0
 """Seconds after which a test gives up."""
 
@@ -79,13 +85,21 @@ class Anything(Task):
 
 
 @frozen
+class Picky(Anything):
+    """Takes no text that begins with "odd", and breaks on others."""
+
+    def problem_from(self, text: str) -> Problem:
+        """Raise."""
+        raise ValueError("it is odd") if text.startswith("odd") else RuntimeError("at /secret")
+
+
+@frozen
 class Says(Agent):
     """Says its text, or what it was asked."""
 
     text: str = ""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the text, for 3 + 2 tokens."""
         usage = Usage(calls=1, input_tokens=3, output_tokens=2, usd=0.25)
         return Output(self.text or view.problem.text, usage=usage)
 
@@ -95,7 +109,6 @@ class Draws(Agent):
     """Says a number that hangs on the key alone."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the number."""
         return Output(str(key.integer()))
 
 
@@ -104,7 +117,6 @@ class Fails(Agent):
     """Raises an error."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Raise."""
         raise ValueError("the agent is broken")
 
 
@@ -113,7 +125,6 @@ class Quiet(Agent):
     """Completes a turn without a text."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return nothing."""
         return Output()
 
 
@@ -122,7 +133,6 @@ class Waits(Agent):
     """Answers when the gate is open."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the problem's text."""
         GATE.came.release()
         try:
             await GATE.open.wait()
@@ -134,90 +144,46 @@ class Waits(Agent):
 
 @frozen
 class Pays(Agent):
-    """Pays for a call, and answers when the gate is open."""
+    """Pays for a call, and waits at the gate: `before` the service answers, or `after` that."""
+
+    usd: float | None = 0.5
+    waits: str = ""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the problem's text, for half a US dollar."""
+        usd = float("nan") if self.usd is None else self.usd
+        usage = Usage(1, 30, 20, usd)
 
         async def ask() -> Answer:
-            return Answer("done", Usage(1, 30, 20, 0.5))
+            await self._wait("before")
+            return Answer("done", usage)
 
-        await calls.run(Request("paid", view.problem.text), ask)
-        GATE.came.release()
-        await GATE.open.wait()
+        await calls.run(Request("paid", view.problem.text), ask, usage)
+        await self._wait("after")
         return Output(view.problem.text)
 
-
-@frozen
-class Reserves(Agent):
-    """Asks a service that answers when the gate is open."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the problem's text, for at most half a US dollar."""
-
-        async def ask() -> Answer:
+    async def _wait(self, when: str) -> None:
+        if self.waits == when:
             GATE.came.release()
             await GATE.open.wait()
-            return Answer("done", Usage(1, 3, 2, 0.25))
-
-        await calls.run(Request("reserves", view.problem.text), ask, Usage(1, 30, 20, 0.5))
-        return Output(view.problem.text)
-
-
-@frozen
-class Burns(Agent):
-    """Pays for two attempts that give no answer, and fails."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Raise CallError."""
-        left = [CallError("garbled", "malformed", spent=Usage(1, 10, 10, 0.25))]
-        end = CallError("refused", "permanent", spent=Usage(1, 10, 10, 0.25))
-
-        async def ask() -> Answer:
-            raise left.pop() if left else end
-
-        await calls.run(Request("burns", view.problem.text), ask)
-        raise AssertionError
 
 
 @frozen
 class Broke(Agent):
-    """Asks a service that does not let it go on."""
+    """Asks a service that does not let it go on; each attempt at a call takes `usd`."""
 
     fault: Fault
     wait: float = 0.0
+    usd: float = 0.0
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Raise BudgetError, as the call path does."""
+        spent = Usage(1, 10, 10, self.usd) if self.usd else None
+        faults: list[Fault] = [self.fault, "permanent"]
 
         async def ask() -> Answer:
-            raise CallError("at /secret/place", self.fault, retry_after=self.wait or None)
+            raise CallError("/secret/place", faults.pop(0), self.wait or None, spent)
 
         await calls.run(Request("broke", view.problem.text), ask)
         raise AssertionError
-
-
-@frozen
-class Silent(Agent):
-    """Always fails."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Raise ValueError."""
-        raise ValueError("nothing to say")
-
-
-@frozen
-class Unpriced(Agent):
-    """Answers at a price that it does not know."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return the problem's text."""
-
-        async def ask() -> Answer:
-            return Answer("done", Usage(1, 30, 20, float("nan")))
-
-        await calls.run(Request("unpriced", view.problem.text), ask)
-        return Output(view.problem.text)
 
 
 @frozen
@@ -225,20 +191,16 @@ class Paints(Agent):
     """Answers with an image."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Paint."""
         image = {"type": "image", "media_type": "image/png", "data": "aGVsbG8="}
         return Output("a drawing", {"images": [image]})
 
 
 def config(folder: Path, name: str, agents: Mapping[str, Any], **more: Any) -> str:
     """Write a config whose agents act one after the other; return its path."""
-    own = "tests.plugins.serve.support"
     data = {
-        "task": {"use": f"{own}:Anything"},
+        "task": {"use": f"{HERE}:Anything"},
         "agents": {
-            who: {"use": f"tests.plugins.serve.support:{agent}"}
-            if isinstance(agent, str)
-            else agent
+            who: {"use": f"{HERE}:{agent}"} if isinstance(agent, str) else agent
             for who, agent in agents.items()
         },
         "policy": {"use": "dag:dag", "chain": " -> ".join(agents)},
@@ -247,6 +209,39 @@ def config(folder: Path, name: str, agents: Mapping[str, Any], **more: Any) -> s
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps(data), encoding="utf-8")
     return str(path)
+
+
+def chat(model: str = "echo", text: str = "hi", /, **fields: Any) -> bytes:
+    """Return the body of a question."""
+    messages = [{"role": "user", "content": text}]
+    return json.dumps({"model": model, "messages": messages, **fields}).encode()
+
+
+def answered(
+    connection: http.client.HTTPConnection,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    method: str = "",
+) -> tuple[int, Any, http.client.HTTPMessage]:
+    """Send a request, a POST if it has a body; return the answer's status, JSON and headers.
+
+    What is no JSON is returned as text.
+    """
+    with closing(connection):
+        given = {"content-type": "application/json", **(headers or {})}
+        connection.request(method or ("GET" if body is None else "POST"), path, body, given)
+        response = connection.getresponse()
+        content = response.read()
+        is_json = response.headers["content-type"] == "application/json"
+        data = json.loads(content) if is_json else content.decode()
+        return response.status, data, response.headers
+
+
+def keys_of(spent: Path | None = None, **limits: KeyLimits | None) -> Keys:
+    """Return keys of clients by their names: 32 times the first letter of each."""
+    hashes = {name: hash_of(name[0] * 32) for name in limits}
+    return Keys(hashes, {name: limit for name, limit in limits.items() if limit}, spent)
 
 
 @contextmanager
@@ -294,17 +289,25 @@ class Server:
 
     def answer(
         self,
-        method: str,
         path: str,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> tuple[int, bytes, http.client.HTTPMessage]:
-        """Send a request as it is; return status, content and headers of the answer."""
-        with closing(self.connect()) as connection:
-            given = {"content-type": "application/json", **(headers or {})}
-            connection.request(method, path, body, given)
-            response = connection.getresponse()
-            return response.status, response.read(), response.headers
+        method: str = "",
+    ) -> tuple[int, Any, http.client.HTTPMessage]:
+        """Send a request as it is; see `answered`."""
+        return answered(self.connect(), path, body, headers, method)
+
+    def ask(
+        self, model: str = "echo", key: str = "", text: str = "hi", **headers: str
+    ) -> tuple[int, Any, http.client.HTTPMessage]:
+        """Ask a model with a client's key; see `answered`."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.answer(CHAT, chat(model, text), {"authorization": f"Bearer {key}", **named})
+
+    def code(self, *words: str, **headers: str) -> tuple[int, str]:
+        """Ask as `ask` does; return the status and the error's code, if there is one."""
+        status, data, _ = self.ask(*words, **headers)
+        return status, data.get("error", {}).get("code", "")
 
     def open_gate(self) -> None:
         """Let waiting agents go on."""

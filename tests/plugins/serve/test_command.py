@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -20,11 +22,10 @@ from orchestrion_serve.requests import is_here
 
 from orchestrion import UsageError, is_local
 from tests.end_to_end.support import here
-from tests.plugins.serve.support import WAIT, config, process
+from tests.plugins.serve.support import CHAT, HERE, WAIT, answered, chat, config, process
 
 AGENT = """
 import pathlib
-import time
 from attrs import frozen
 from orchestrion import Agent, Output
 
@@ -40,87 +41,56 @@ class Pipe(Agent):
 """
 
 
-def status(port: int, method: str, path: str, body: str | None = None) -> tuple[int, str]:
+def piped(folder: Path) -> str:
+    """Write a team whose agent waits at pipes; return its path."""
+    (folder / "piped.py").write_text(AGENT)
+    for name in ("came", "go"):
+        os.mkfifo(folder / name)
+    return config(folder, "team", {"only": {"use": "piped:Pipe", "folder": str(folder)}})
+
+
+def request(port: int, path: str, body: bytes | None = None) -> tuple[int, Any]:
+    """Return the status and the data of an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
-    try:
-        connection.request(method, path, body, {"content-type": "application/json"})
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-    finally:
-        connection.close()
+    return answered(connection, path, body)[:2]
 
 
-BODY = json.dumps({"model": "team", "messages": [{"role": "user", "content": "hi"}]})
+def said(answer: tuple[int, Any]) -> str:
+    """Return the text of an answer."""
+    assert answer[0] == 200
+    return str(answer[1]["choices"][0]["message"]["content"])
 
 
 def test_sigterm_lets_a_request_in_flight_finish_and_admits_no_other(tmp_path: Path) -> None:
-    (tmp_path / "piped.py").write_text(AGENT)
-    for name in ("came", "go"):
-        os.mkfifo(tmp_path / name)
-    agent = {"use": "piped:Pipe", "folder": str(tmp_path)}
-    team = config(tmp_path, "team", {"only": agent})
-    answers: list[tuple[int, str]] = []
+    team = piped(tmp_path)
+    answers: list[tuple[int, Any]] = []
     with process(tmp_path, team) as (started, port):
         assert started.stdout is not None
         assert started.stderr is not None
-        assert status(port, "GET", "/readyz")[0] == 200
-        path = "/v1/chat/completions"
-        asking = threading.Thread(target=lambda: answers.append(status(port, "POST", path, BODY)))
+        get, ask = partial(request, port), partial(request, port, CHAT, chat("team"))
+        assert get("/readyz")[0] == 200
+        asking = threading.Thread(target=lambda: answers.append(ask()))
         asking.start()
         assert (tmp_path / "came").read_text() == "here"  # waits for the agent
         started.send_signal(signal.SIGTERM)
         assert "stopping" in next(line for line in started.stderr if "stopping" in line)
-        assert status(port, "GET", "/healthz")[0] == 200
-        assert status(port, "GET", "/readyz")[0] == 503
-        assert status(port, "POST", path, BODY)[0] == 503
+        assert [get("/healthz")[0], get("/readyz")[0], ask()[0]] == [200, 503, 503]
         (tmp_path / "go").write_text("finished")
         asking.join(WAIT)
         assert started.wait() == 0
         lines = [json.loads(line) for line in started.stdout]
-    [(code, text)] = answers
-    assert code == 200
-    assert json.loads(text)["choices"][0]["message"]["content"] == "finished"
+    assert [said(answer) for answer in answers] == ["finished"]
     assert sorted(line["status"] for line in lines) == [200, 503]
 
 
-def test_what_does_not_finish_within_drain_is_cancelled(tmp_path: Path) -> None:
-    (tmp_path / "piped.py").write_text(
-        "import asyncio\nfrom attrs import frozen\nfrom orchestrion import Agent\n\n"
-        "@frozen\nclass Never(Agent):\n    folder: str\n\n"
-        "    async def act(self, view, key, calls):\n"
-        "        print('at work', flush=True)\n        await asyncio.Event().wait()\n"
-    )
-    agent = {"use": "piped:Never", "folder": "."}
-    team = config(tmp_path, "team", {"only": agent})
-    answers: list[int] = []
-    path = "/v1/chat/completions"
-    with process(tmp_path, team, "--drain", "0.1") as (started, port):
-        assert started.stderr is not None
-        ask = lambda: answers.append(status(port, "POST", path, BODY)[0])  # noqa: E731
-        asking = threading.Thread(target=ask)
-        asking.start()
-        assert next(line for line in started.stderr if "at work" in line)
-        started.send_signal(signal.SIGTERM)
-        asking.join(WAIT)
-        assert started.wait() == 0
-    assert answers == [503]
-
-
 def test_sighup_opens_new_versions_while_old_ones_finish_their_requests(tmp_path: Path) -> None:
-    (tmp_path / "piped.py").write_text(AGENT)
-    for name in ("came", "go"):
-        os.mkfifo(tmp_path / name)
-    says = "tests.plugins.serve.support:Says"
-    agent = {"use": "piped:Pipe", "folder": str(tmp_path)}
-    team = config(tmp_path, "team", {"only": agent})
-    path = "/v1/chat/completions"
-    answers: list[tuple[int, str]] = []
-
-    def ask() -> None:
-        answers.append(status(port, "POST", path, BODY))
-
+    team = piped(tmp_path)
+    answers: list[tuple[int, Any]] = []
     with process(tmp_path, team) as (started, port):
         assert started.stderr is not None
+
+        def ask() -> None:
+            answers.append(request(port, CHAT, chat("team")))
 
         def reload(expected: str) -> None:
             started.send_signal(signal.SIGHUP)
@@ -129,7 +99,7 @@ def test_sighup_opens_new_versions_while_old_ones_finish_their_requests(tmp_path
         asking = threading.Thread(target=ask)
         asking.start()
         assert (tmp_path / "came").read_text() == "here"  # waits for the agent
-        config(tmp_path, "team", {"only": {"use": says, "text": "new"}})
+        config(tmp_path, "team", {"only": {"use": f"{HERE}:Says", "text": "new"}})
         reload("opened anew")
         ask()
         Path(team).write_text("agents: 7")
@@ -139,8 +109,7 @@ def test_sighup_opens_new_versions_while_old_ones_finish_their_requests(tmp_path
         asking.join(WAIT)
         started.send_signal(signal.SIGTERM)
         assert started.wait() == 0
-    contents = [json.loads(text)["choices"][0]["message"]["content"] for _, text in answers]
-    assert contents == ["new", "new", "old"]
+    assert [said(answer) for answer in answers] == ["new", "new", "old"]
 
 
 def test_a_log_that_nobody_reads_any_more_is_told_once_and_ends_nothing(tmp_path: Path) -> None:
@@ -150,23 +119,25 @@ def test_a_log_that_nobody_reads_any_more_is_told_once_and_ends_nothing(tmp_path
         assert started.stderr is not None
         started.stdout.close()
         for _ in range(3):
-            assert status(port, "POST", "/v1/chat/completions", BODY)[0] == 200
+            assert request(port, CHAT, chat("team"))[0] == 200
         started.send_signal(signal.SIGTERM)
         told = started.stderr.read()
         assert started.wait() == 0
     assert told.count("requests are not logged any more: standard output: ") == 1
 
 
-def test_the_hash_of_a_key_is_printed_and_read_back(tmp_path: Path) -> None:
+def test_the_hash_of_a_key_is_printed_and_read_back_with_its_limits(tmp_path: Path) -> None:
     key = "k" * 32
     printed = CliRunner().invoke(serve, ["--hash-key"], input=f"{key}\n").output.strip()
     assert printed == hashlib.sha256(key.encode()).hexdigest()
     file = tmp_path / "keys"
-    file.write_text(f"# clients\n\nann {printed}\n")
+    limits = "requests/minute=2 tokens/minute=100 usd/day=0.5 usd=20"
+    file.write_text(f"# clients\n\nann {printed} {limits}\nben {'b' * 64}\n")
     keys = Keys.read(file)
     assert keys.name_of(key) == "ann"
-    assert keys.name_of("k" * 31) is None
-    assert keys.name_of("") is None
+    assert keys.name_of("k" * 31) is keys.name_of("") is None
+    assert keys.accounts.of("ann") is not None
+    assert keys.accounts.of("ben") is None
 
 
 @pytest.mark.parametrize("key", ["", "short", "with a space in the middle", "ü" * 20])
@@ -175,14 +146,33 @@ def test_a_key_that_could_be_guessed_or_not_be_sent_is_refused(key: str) -> None
     assert isinstance(result.exception, UsageError)
 
 
+ANN, SETTING = f"ann {'a' * 64}", r":1: '.*' is not one of requests/minute=N.* each at most once"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "contains no key"),
         ("ann", ":1: write a name"),
         ("ann 12ab", ":1: write a name"),
-        (f"ann {'a' * 64}\nann {'b' * 64}", ":2: the name 'ann' occurs twice"),
+        (f"{ANN}\nann {'b' * 64}", ":2: the name 'ann' occurs twice"),
         (f"a/b {'a' * 64}", ":1: write a name"),
+        *[
+            (f"{ANN} {words}", SETTING)
+            for words in (
+                "requests=2",
+                "requests/minute=0",
+                "requests/minute=1.5",
+                "usd=-1",
+                "usd=nan",
+                "usd=1 usd=2",
+                "model/=desk",
+                "model/desk=",
+                "log=../up",
+                "log=",
+                "log=a log=b",
+            )
+        ],
     ],
 )
 def test_a_wrong_file_of_keys_is_named_with_its_line(
@@ -194,6 +184,11 @@ def test_a_wrong_file_of_keys_is_named_with_its_line(
         Keys.read(file)
 
 
+def test_a_file_of_keys_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        Keys.read(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -203,12 +198,20 @@ def test_a_wrong_file_of_keys_is_named_with_its_line(
         (["missing"], "no run 'missing'"),
         (["team.yaml", "--max-body", "much"], "not a size"),
         (["team.yaml", "--mcp", "--port", "0"], "--port acts over HTTP only"),
+        (["team.yaml", "--explore", "0.1"], "--explore has no effect without --log"),
+        (["team.yaml", "--log-contents"], "--log-contents has no effect without --log"),
+        (["team.yaml", "--log", "l", "--share", "0.1"], "--share has no effect without --canary"),
+        (["team.yaml", "--log", "l", "--explore-budget", "2"], "has no effect without --explore"),
+        (["team.yaml", "--log", "l", "--canary", "team.yaml", "--share", "1"], "below 1"),
+        (["team.yaml", "--log", "l", "--verify", "os:nothing"], "cannot load 'os:nothing'"),
+        (["team.yaml", "other.yaml", "--log", "l", "--canary", "team.yaml"], "one RUN to serve"),
     ],
 )
 def test_a_mistake_ends_the_command_with_what_to_do(
     words: list[str], message: str, tmp_path: Path
 ) -> None:
     config(tmp_path, "team", {"only": "Says"})
+    config(tmp_path, "other", {"only": "Says"})
     assert message in here("serve", *words, cwd=tmp_path, code=2).stderr
 
 

@@ -16,18 +16,21 @@ import pytest
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.helpers import get_message_text, get_stream_response_text
 from a2a.types import a2a_pb2 as a2a
-from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
+from a2a.utils.errors import (
+    A2AError,
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    TaskNotFoundError,
+)
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from orchestrion_serve import Keys, Settings
-from orchestrion_serve.keys import hash_of
+from orchestrion_serve import Settings
 
 from tests import warm
-from tests.plugins.serve.support import GATE, WAIT, Server, config, served
+from tests.plugins.serve.support import ANN, GATE, WAIT, Server, config, keys_of, served
 from tests.workspace import ROOT
 
-KEY = "a" * 32
-BEARER = {"authorization": f"Bearer {KEY}"}
+BEARER = {"authorization": f"Bearer {ANN}"}
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         config(folder, "slow team", {"only": "Waits"}),
         config(folder, "paints", {"only": "Paints"}),
     ]
-    keys = Keys({"ann": hash_of(KEY)})
-    with served(*teams, keys=keys, settings=Settings(concurrency=1)) as running:
+    with served(*teams, keys=keys_of(ann=None), settings=Settings(concurrency=1)) as running:
         yield running
 
 
@@ -151,9 +153,12 @@ def test_each_team_is_a_tool_over_standard_input_and_output(tmp_path: Path) -> N
 # ---------------------------------------------------------------------------- A2A
 
 
-def request(text: str, **more: Any) -> a2a.SendMessageRequest:
-    message = a2a.Message(message_id="m", role=a2a.ROLE_USER, parts=[a2a.Part(text=text)], **more)
-    return a2a.SendMessageRequest(message=message)
+def request(
+    text: str, role: a2a.Role = a2a.ROLE_USER, settings: Any = None, **more: Any
+) -> a2a.SendMessageRequest:
+    parts = [a2a.Part(text=text)] if text else [a2a.Part(url="http://a.example/b.png")]
+    message = a2a.Message(message_id="m", role=role, parts=parts, **more)
+    return a2a.SendMessageRequest(message=message, configuration=settings)
 
 
 def told(server: Server, model: str, asked: a2a.SendMessageRequest, **settings: Any) -> list[Any]:
@@ -185,13 +190,8 @@ def test_a_streamed_task_has_the_turns_and_the_answer(server: Server) -> None:
     asked = request("Why?")
     asked.metadata.update({"orchestrion": {"steps": True}})
     events = told(server, "echo", asked)
-    assert [event.WhichOneof("payload") for event in events] == [
-        "task",
-        "status_update",
-        "status_update",
-        "artifact_update",
-        "status_update",
-    ]
+    kinds = ["task", "status_update", "status_update", "artifact_update", "status_update"]
+    assert [event.WhichOneof("payload") for event in events] == kinds
     texts = [get_stream_response_text(event) for event in events]
     assert texts == ["", "first: Why?", "second: Why?", "Why?", ""]
     assert events[-1].status_update.status.state == a2a.TASK_STATE_COMPLETED
@@ -206,7 +206,10 @@ def test_a_streamed_task_has_the_turns_and_the_answer(server: Server) -> None:
     [
         ("echo", request(" "), InvalidParamsError),
         ("echo", request("And now?", context_id="c"), InvalidParamsError),
+        ("echo", request("Why?", a2a.ROLE_AGENT), InvalidParamsError),
         ("echo", request("And now?", task_id="t"), TaskNotFoundError),
+        ("echo", request("And now?", reference_task_ids=["t"]), TaskNotFoundError),
+        ("echo", request(""), ContentTypeNotSupportedError),
         ("broken", request("Why?"), A2AError),
     ],
 )
@@ -215,6 +218,41 @@ def test_what_a_team_cannot_answer_is_an_error_of_the_protocol(
 ) -> None:
     with pytest.raises(error):
         told(server, model, asked, streaming=streaming)
+
+
+TASK, PUSH = {"id": "t"}, {"taskId": "t", "id": "p", "url": "http://a.example"}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("GetTask", TASK, -32001),
+        ("CancelTask", TASK, -32001),
+        ("SubscribeToTask", TASK, -32001),
+        ("ListTasks", {}, -32004),
+        ("GetExtendedAgentCard", {}, -32004),
+        ("CreateTaskPushNotificationConfig", PUSH, -32003),
+        ("SendMessage", {"configuration": {"returnImmediately": True}}, -32004),
+        ("SendMessage", {"configuration": {"taskPushNotificationConfig": PUSH}}, -32003),
+    ],
+)
+def test_what_would_need_a_task_that_is_kept_is_refused(
+    server: Server, method: str, params: dict[str, Any], code: int
+) -> None:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Why?"}]}
+    own = {"message": message, **params} if method == "SendMessage" else params
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": own})
+    connection = raw(server, "/a2a/echo", body.encode())
+    text = connection.getresponse().read().decode()
+    connection.close()
+    assert json.loads(text.removeprefix("data: "))["error"]["code"] == code
+
+
+def test_an_unknown_card_says_where_the_cards_are(server: Server) -> None:
+    for path in ("/a2a/other", ""):
+        status, data, _ = server.answer(f"{path}/.well-known/agent-card.json", headers=BEARER)
+        assert status == 404
+        assert "with one of: echo, broken, slow team, paints" in data["error"]["message"]
 
 
 # ---------------------------------------------------------------------------- both

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import resource
 import socket
 import sys
@@ -19,85 +17,74 @@ from orchestrion_serve import Settings
 
 from orchestrion import UsageError
 from orchestrion.cli import listener
-from tests.plugins.serve.support import GATE, WAIT, Server, config, served
+from tests.plugins.serve.support import CHAT, GATE, HERE, WAIT, Server, chat, config, served
 
 JSON = {"content-type": "application/json"}
+RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("teams")
-    teams = [config(folder, "echo", {"only": "Says"}), config(folder, "slow", {"only": "Waits"})]
+    teams = [
+        config(folder, "echo", {"only": "Says"}),
+        config(folder, "slow", {"only": "Waits"}),
+        config(folder, "picky", {"only": "Says"}, task={"use": f"{HERE}:Picky"}),
+    ]
     with served(*teams) as running:
         yield running
 
 
-def answer(
-    server: Server,
-    body: bytes,
-    headers: dict[str, str] | None = None,
-    path: str = "/v1/chat/completions",
-    method: str = "POST",
-) -> tuple[int, Any, http.client.HTTPMessage]:
-    """Return status, JSON and headers of the answer to a raw request."""
-    status, content, sent = server.answer(method, path, body, headers)
-    return status, json.loads(content), sent
-
-
-def chat(**fields: Any) -> bytes:
-    return json.dumps(
-        {"model": "echo", "messages": [{"role": "user", "content": "hi"}], **fields}
-    ).encode()
-
-
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
 @pytest.mark.parametrize(
-    ("body", "param"),
+    "body",
     [
-        (b"", None),
-        (b"not json", None),
-        (b"\xff\xfe", None),
-        (b"[" * 400_000, None),
-        (b'{"x": ' + b'{"a":' * 100_000, None),
-        (b"[]", None),
-        (b'{"model": "echo"}', "messages"),
-        (chat(messages=[]), "messages"),
-        (chat(messages=[{"role": "user", "content": 5}]), "messages[0].content"),
-        (chat(messages=[{"role": "boss", "content": "hi"}]), "messages[0].role"),
-        (chat(messages=[{"role": "user", "content": " "}]), "messages[0].content"),
-        (chat(messages=[{"role": "assistant", "content": "hi"}]), "messages"),
-        (
-            chat(messages=[{"role": "user", "content": [{"type": "image_url"}]}]),
-            "messages[0].content[0]",
-        ),
-        (chat(model=7), "model"),
-        (chat(stream="yes"), "stream"),
-        (chat(orchestrion={"steps": 1}), "orchestrion.steps"),
-        (chat(n=2), "n"),
-        (chat(tools=[{}]), "tools"),
-        (chat(response_format={"type": "json_object"}), "response_format"),
-        (b'{"model": "echo", "messages": [{"role": "user", "content": "\\ud800"}]}', None),
+        b"",
+        b"no",
+        b"\xff\xfe",
+        b"[" * 400_000,
+        b'{"x": ' + b'{"a":' * 100_000,
+        b"[]",
+        b'["\\ud800"]',
     ],
-    ids=repr,
+    ids=["empty", "text", "bytes", "lists", "mappings", "list", "surrogate"],
 )
-def test_a_wrong_body_is_named_by_its_field(server: Server, body: bytes, param: str | None) -> None:
-    status, data, _ = answer(server, body)
+def test_what_is_no_json_object_is_refused(server: Server, path: str, body: bytes) -> None:
+    status, data, _ = server.answer(path, body)
     assert status == 400
-    assert data["error"]["param"] == param
     assert data["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
+def said(content: Any, role: str = "user") -> dict[str, Any]:
+    """Return messages, of which there is one."""
+    return {"messages": [{"role": role, "content": content}]}
+
+
+IMAGE = [{"type": "image"}]
+WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
+    CHAT: [
+        ({"messages": None}, "messages"),
+        ({"messages": []}, "messages"),
+        (said(5), "messages[0].content"),
+        (said("hi", "boss"), "messages[0].role"),
+        (said(" "), "messages[0].content"),
+        (said("hi", "assistant"), "messages"),
+        (said(IMAGE), "messages[0].content[0]"),
+        ({"model": 7}, "model"),
+        ({"stream": "yes"}, "stream"),
+        ({"orchestrion": {"steps": 1}}, "orchestrion.steps"),
+        ({"n": 2}, "n"),
+        ({"tools": [{}]}, "tools"),
+        ({"functions": [{}]}, "functions"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+    ],
+    RESPONSES: [
         ({"input": 5}, "input"),
         ({"input": []}, "input"),
         ({"input": " "}, "input"),
         ({"input": [{"role": "boss", "content": "hi"}]}, "input[0].role"),
         ({"input": [{"type": "function_call", "name": "f"}]}, "input[0]"),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
-            "input[0].content[0]",
-        ),
+        ({"input": [{"role": "user", "content": IMAGE}]}, "input[0].content[0]"),
         ({"input": [{"role": "assistant", "content": "hi"}]}, "input"),
         ({"input": "hi", "tools": [{}]}, "tools"),
         ({"input": "hi", "store": True}, "store"),
@@ -107,52 +94,60 @@ def test_a_wrong_body_is_named_by_its_field(server: Server, body: bytes, param: 
         ({"input": "hi", "prompt": {"id": "p"}}, "prompt"),
         ({"input": "hi", "text": {"format": {"type": "json_object"}}}, "text.format"),
     ],
-    ids=repr,
-)
-def test_what_a_response_cannot_be_made_of_is_named_by_its_field(
-    server: Server, fields: dict[str, Any], param: str
-) -> None:
-    body = json.dumps({"model": "echo", **fields}).encode()
-    status, data, _ = answer(server, body, path="/v1/responses")
-    assert (status, data["error"]["param"]) == (400, param)
+    MESSAGES: [
+        ({"messages": []}, "messages"),
+        (said(5), "messages[0].content"),
+        (said("hi", "assistant"), "messages"),
+        (said(IMAGE), "messages[0].content[0]"),
+        ({"system": IMAGE}, "system[0]"),
+        ({"tools": [{}]}, "tools"),
+        ({"mcp_servers": [{}]}, "mcp_servers"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    ("fields", "place"),
-    [
-        ({"messages": []}, "messages"),
-        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
-        ({"messages": [{"role": "assistant", "content": "hi"}]}, "messages"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
-            "messages[0].content[0]",
-        ),
-        ({"system": [{"type": "image"}]}, "system[0]"),
-        ({"tools": [{}]}, "tools"),
-        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
-    ],
+    ("path", "fields", "place"),
+    [(path, *row) for path, rows in WRONG.items() for row in rows],
     ids=repr,
 )
-def test_what_a_message_cannot_be_made_of_is_named_by_its_field(
-    server: Server, fields: dict[str, Any], place: str
+def test_a_wrong_body_is_named_by_its_field(
+    server: Server, path: str, fields: dict[str, Any], place: str
 ) -> None:
-    status, data, _ = answer(server, chat(**fields), path="/v1/messages")
-    assert (status, data["error"]["type"]) == (400, "invalid_request_error")
-    assert data["error"]["message"].startswith(f"{place}: ")
+    status, data, _ = server.answer(path, chat(**fields))
+    error = data["error"]
+    assert (status, error["type"]) == (400, "invalid_request_error")
+    if path == MESSAGES:
+        assert error["message"].startswith(f"{place}: ")
+    else:
+        assert error["param"] == place
+
+
+def test_a_text_that_the_task_cannot_use_is_told_apart_from_a_task_that_breaks(
+    server: Server,
+) -> None:
+    status, data, _ = server.ask("picky", text="odd text")
+    assert (status, data["error"]["message"]) == (400, "the task cannot use this text: it is odd")
+    status, data, _ = server.ask("picky")
+    assert (status, data["error"]["code"]) == (500, "internal_error")
+    assert "/secret" not in str(data)
+    assert server.log[-1]["reason"] == "RuntimeError: at /secret"
+    assert server.code("echo") == (200, "")
 
 
 def test_a_large_body_is_refused(server: Server) -> None:
-    status, data, _ = answer(server, b"x" * 10_000_000)
+    status, data, _ = server.answer(CHAT, b"x" * 10_000_000)
     assert (status, data["error"]["code"]) == (413, "body_too_large")
 
 
 @pytest.mark.parametrize(
     ("headers", "path", "method", "status"),
     [
-        ({"content-type": "text/plain"}, "/v1/chat/completions", "POST", 415),
-        ({"host": "example.org"}, "/v1/chat/completions", "POST", 403),
-        ({"idempotency-key": "x" * 256}, "/v1/chat/completions", "POST", 400),
-        ({}, "/v1/chat/completions", "PUT", 405),
+        ({"content-type": "text/plain"}, CHAT, "POST", 415),
+        ({"host": "example.org"}, CHAT, "POST", 403),
+        ({"idempotency-key": "x" * 256}, CHAT, "POST", 400),
+        ({}, CHAT, "PUT", 405),
         ({}, "/mcp", "GET", 405),
         ({}, "/mcp/", "POST", 404),
         ({}, "/v2", "POST", 404),
@@ -161,8 +156,8 @@ def test_a_large_body_is_refused(server: Server) -> None:
 def test_other_refusals_have_the_same_shape(
     server: Server, headers: dict[str, str], path: str, method: str, status: int
 ) -> None:
-    found, data, _ = answer(server, chat(), headers, path, method)
-    assert found == status
+    got, data, _ = server.answer(path, chat(), headers, method)
+    assert got == status
     assert data["error"]["message"]
 
 
@@ -177,16 +172,16 @@ def test_a_protocol_whose_package_is_missing_is_named_and_the_others_go_on(
             ("/a2a/echo", "POST", "a2a"),
             ("/a2a/echo/.well-known/agent-card.json", "GET", "a2a"),
         ):
-            status, data, _ = answer(server, chat(), path=path, method=method)
+            status, data, _ = server.answer(path, chat(), method=method)
             assert (status, data["error"]["data"]["code"]) == (501, "not_installed")
             assert f"orchestrion-serve[{extra}]" in data["error"]["message"]
-        assert answer(server, chat())[0] == 200
+        assert server.ask()[0] == 200
 
 
 def test_no_text_of_the_client_comes_back_in_headers_or_goes_into_the_log(server: Server) -> None:
     secret = "planted-4711"
-    own = {"idempotency-key": secret, "x-request-id": secret}
-    status, data, headers = answer(server, chat(model=f"{secret}\r\nset-cookie: a=b"), own)
+    own = {"idempotency_key": secret, "x_request_id": secret}
+    status, data, headers = server.ask(f"{secret}\r\nset-cookie: a=b", **own)
     assert status == 404
     assert "set-cookie" not in headers
     assert secret not in str(headers)
@@ -200,7 +195,7 @@ def test_a_header_split_over_lines_is_refused(server: Server) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_away_cancels_its_episode(
     server: Server, stream: bool, path: str
@@ -208,7 +203,7 @@ def test_a_client_that_goes_away_cancels_its_episode(
     GATE.reset()
     before = len(server.log)
     connection = server.connect()
-    connection.request("POST", path, chat(model="slow", stream=stream, input="hi"), JSON)
+    connection.request("POST", path, chat("slow", stream=stream, input="hi"), JSON)
     assert GATE.came.acquire(timeout=WAIT)
     connection.close()
     assert GATE.cancelled.wait(WAIT)
@@ -218,9 +213,9 @@ def test_a_client_that_goes_away_cancels_its_episode(
 
 
 def test_an_episode_that_takes_too_long_is_cancelled(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
 ) -> None:
-    team = config(tmp_path_factory.mktemp("late"), "slow", {"only": "Waits"})
+    team = config(tmp_path, "slow", {"only": "Waits"})
     with (
         served(team, settings=Settings(timeout=0.2)) as own,
         own.client(max_retries=2) as client,
@@ -251,7 +246,7 @@ def test_a_head_that_comes_too_slowly_ends_the_connection(
         new.sendall(head)
         assert new.recv(100) == b""
     monkeypatch.undo()
-    assert answer(server, chat())[0] == 200
+    assert server.ask()[0] == 200
 
 
 def test_an_answer_may_take_longer_than_the_head_of_its_request(
@@ -260,7 +255,7 @@ def test_an_answer_may_take_longer_than_the_head_of_its_request(
     GATE.reset()
     monkeypatch.setattr("orchestrion._cli.web.HEAD_SECONDS", 0.05)
     with closing(server.connect()) as connection:
-        connection.request("POST", "/v1/chat/completions", chat(model="slow"), JSON)
+        connection.request("POST", CHAT, chat("slow"), JSON)
         assert GATE.came.acquire(timeout=WAIT)
         with raw(server) as later:
             assert later.recv(100) == b"", "its time is up, and so would be that of the other one"
@@ -285,8 +280,14 @@ def test_more_connections_than_file_descriptors_are_refused_and_told_of_once(
     for one in opened:
         one.close()
     monkeypatch.undo()
-    assert answer(server, chat())[0] == 200
+    assert server.ask()[0] == 200
     assert capsys.readouterr().err.count("connections are refused") == 1
+
+
+POST = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+    b"content-type: application/json\r\ncontent-length: %s\r\n\r\n"
+)
 
 
 def test_a_body_that_comes_too_slowly_is_refused(
@@ -294,29 +295,20 @@ def test_a_body_that_comes_too_slowly_is_refused(
 ) -> None:
     monkeypatch.setattr("orchestrion_serve.requests.BODY_SECONDS", 0.05)
     with raw(server) as connection:
-        connection.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
-            b"content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
-        )
+        connection.sendall(POST % b"100" + b"{")
         assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_of_a_body_of_100_megabytes_only_a_part_is_read(server: Server) -> None:
     piece, sent = b"x" * 1_000_000, 0
-    with raw(server) as connection:
-        connection.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
-            b"content-type: application/json\r\ncontent-length: 100000000\r\n\r\n"
-        )
-        try:
-            while sent < 100:
-                connection.sendall(piece)
-                sent += 1
-        except OSError:
-            pass  # the server has closed the connection
+    with raw(server) as connection, suppress(OSError):  # the server closes the connection
+        connection.sendall(POST % b"100000000")
+        while sent < 100:
+            connection.sendall(piece)
+            sent += 1
     assert sent < 100
     assert server.record()["error"] == "body_too_large"
-    assert answer(server, chat())[0] == 200
+    assert server.ask()[0] == 200
 
 
 def test_a_server_whose_files_leave_no_descriptor_for_clients_does_not_start(

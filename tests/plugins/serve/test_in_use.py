@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import signal
 import threading
-from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from orchestrion_logged import read
-from orchestrion_serve import Keys
+from orchestrion_logged import ServedLog, read
+from orchestrion_serve import verifying
 from orchestrion_serve.canary import VersionTrial
 from orchestrion_serve.in_use import UseSettings
-from orchestrion_serve.keys import hash_of
 from orchestrion_serve.limits import KeyLimits
 
-from orchestrion import Key
+from orchestrion import Episode, Key, Problem, Scores, StoreError, Trajectory
 from orchestrion.cli import main
-from tests.plugins.serve.support import WAIT, config, process, served
+from tests.coroutines import sync
+from tests.plugins.serve.support import ANN, BEN, WAIT, config, keys_of, process, served
 from tests.plugins.serve.users import Client, Desk, use
-
-OWN, OTHER = "a" * 32, "b" * 32
-KEYS = Keys(
-    {name: sha256(key.encode()).hexdigest() for name, key in (("ann", OWN), ("bob", OTHER))}
-)
 
 
 def command(*words: str) -> tuple[int, str]:
@@ -85,12 +80,9 @@ def test_the_whole_circle(desk: Desk, tmp_path: Path) -> None:
 def test_an_answer_that_is_not_given_scores_nothing_so_that_no_version_gains_by_it(
     tmp_path: Path,
 ) -> None:
-    team = config(tmp_path, "mute", {"only": "Silent"})
+    team = config(tmp_path, "mute", {"only": "Fails"})
     with served(team, use=UseSettings(tmp_path / "logs")) as server:
-        client = Client(server.address)
-        body = {"model": "mute", "messages": [{"role": "user", "content": "hi"}]}
-        assert client.post("/v1/chat/completions", body)[0] == 502, server.log
-        client.close()
+        assert server.ask("mute")[0] == 502, server.log
     log = read(tmp_path / "logs" / "mute")
     [request] = log.served.values()
     assert request.status == "failed"
@@ -99,19 +91,19 @@ def test_an_answer_that_is_not_given_scores_nothing_so_that_no_version_gains_by_
 
 def test_feedback_late_missing_repeated_corrected_and_forged(desk: Desk, tmp_path: Path) -> None:
     logs = UseSettings(tmp_path / "logs")
-    with served(str(desk.config), keys=KEYS, use=logs) as server:
-        ann, bob = Client(server.address, OWN), Client(server.address, OTHER)
+    with served(str(desk.config), keys=keys_of(ann=None, ben=None), use=logs) as server:
+        ann, ben = Client(server.address, ANN), Client(server.address, BEN)
         ids = [ann.ask("q1")[0] for _ in range(5)]
         late, _, repeated, corrected, forged = ids
         assert ann.tell(repeated, 1.0)[1]["status"] == "recorded"
         assert ann.tell(repeated, 1.0) == (200, {"id": repeated[9:], "status": "unchanged"})
         assert ann.tell(corrected, 1.0)[0] == 200
         assert ann.tell(corrected, 0.25)[1]["status"] == "corrected"
-        stranger, unknown = bob.tell(forged, 1.0), bob.tell("chatcmpl-" + "0" * 32, 1.0)
+        stranger, unknown = ben.tell(forged, 1.0), ben.tell("chatcmpl-" + "0" * 32, 1.0)
         assert stranger == unknown
         assert stranger[0] == 404
         key = read(tmp_path / "logs" / "desk").served[forged[9:]].key
-        assert bob.tell(key, 1.0)[0] == 404
+        assert ben.tell(key, 1.0)[0] == 404
         assert ann.post("/v1/feedback", {"id": key, "success": False})[0] == 200
         told = [ann.tell(repeated, number / 100)[0] for number in range(20)]
         assert told == [200] * 19 + [429], "one answer cannot fill the log"
@@ -120,10 +112,10 @@ def test_feedback_late_missing_repeated_corrected_and_forged(desk: Desk, tmp_pat
             assert ann.post("/v1/feedback", {"id": late, **body})[0] == 400
         nobody = Client(server.address, "c" * 32)
         assert nobody.tell(late, 1.0)[0] == 401
-        for client in (ann, bob, nobody):
+        for client in (ann, ben, nobody):
             client.close()
-    with served(str(desk.config), keys=KEYS, use=logs) as server:
-        ann = Client(server.address, OWN)
+    with served(str(desk.config), keys=keys_of(ann=None, ben=None), use=logs) as server:
+        ann = Client(server.address, ANN)
         assert ann.tell(late, 0.5)[1]["status"] == "recorded"
         assert ann.tell(repeated, 0.18)[1]["status"] == "unchanged"
         assert ann.tell(repeated, 1.0)[0] == 429
@@ -142,20 +134,62 @@ def test_feedback_is_taken_when_the_money_and_the_requests_of_a_key_are_used(
 ) -> None:
     team, logs = config(tmp_path, "desk", {"only": "Says"}), UseSettings(tmp_path / "logs")
     for limits, status in ((KeyLimits(usd=0.25), 402), (KeyLimits(requests=1), 429)):
-        keys = Keys({"ann": hash_of(OWN)}, {"ann": limits})
-        with (
-            served(team, keys=keys, use=logs) as server,
-            closing(Client(server.address, OWN)) as ann,
-        ):
+        with served(team, keys=keys_of(ann=limits), use=logs) as server:
+            ann = Client(server.address, ANN)
             name, _ = ann.ask("hi")
-            body = {"model": "desk", "messages": [{"role": "user", "content": "hi"}]}
-            assert ann.post("/v1/chat/completions", body)[0] == status
+            assert server.ask("desk", ANN)[0] == status
             assert ann.tell(name, 1.0)[0] == 200
+            ann.close()
 
 
 def judge(question: str, answer: str) -> float | None:
     """Return a score; none for what it cannot tell."""
     return 0.5 if answer == "asks small" else None
+
+
+async def later(question: str, answer: str) -> float:
+    """Return a score."""
+    return 0.25
+
+
+def wild(question: str, answer: str) -> float:
+    """Return what is no score."""
+    return 2.0
+
+
+async def never(question: str, answer: str) -> float:
+    """Return nothing, as long as nobody ends it."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("verify", "scores", "notes"),
+    [
+        (None, [], []),
+        ("task", [0.75], []),
+        (f"{__name__}:judge", [], []),
+        (f"{__name__}:later", [0.25], []),
+        (f"{__name__}:wild", [], ["--verify: ValueError: the score 2 is not between 0 and 1"]),
+        (f"{__name__}:never", [], []),
+    ],
+)
+@sync
+async def test_a_verifier_gives_a_score_or_says_what_is_wrong_with_it(
+    verify: str | None, scores: list[float], notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "CLOSING", 0.2)
+    given: list[float] = []
+    said: list[str] = []
+
+    async def give(identity: str, score: float) -> None:
+        given.append(score)
+
+    verifier = verifying.Verifier(verify, 1.0, give, said.append)
+    episode = Episode("e", Problem("p"), Trajectory(), scores=Scores(0.75))
+    verifier.answered("r", episode.problem, episode, Key(1))
+    await verifier.close()
+    assert (given, said) == (scores, notes)
 
 
 def test_a_verifier_scores_a_share_and_contents_are_logged_if_asked_for(
@@ -172,6 +206,50 @@ def test_a_verifier_scores_a_share_and_contents_are_logged_if_asked_for(
     assert all(episode[0].context.text and episode[0].answer for episode in log.episodes)
     counts = log.feedback.values()
     assert {one.by for one in counts} == {"user", "verifier"}
+
+
+def test_requests_whose_file_was_removed_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrion_logged.served.SMALLEST", 1)
+    team = config(tmp_path, "desk", {"only": "Says"})
+    with served(team, use=UseSettings(tmp_path / "logs", size=1)) as server:
+        client = Client(server.address)
+        old = client.ask("hi")[0]
+        key = server.log[-1]["episode"]
+        new = [client.ask("hi")[0] for _ in range(3)][-1]
+        assert [client.tell(name, 1.0)[0] for name in (old, key, new)] == [404, 404, 200]
+        client.close()
+
+
+def test_a_full_disk_loses_records_but_no_answer_and_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: ServedLog, *records: object) -> int:
+        raise StoreError("the disk is full")
+
+    team = config(tmp_path, "desk", {"only": "Says"})
+    with served(team, use=UseSettings(tmp_path / "logs")) as server:
+        client = Client(server.address)
+        name = client.ask("hi")[0]
+        monkeypatch.setattr(ServedLog, "append", full)
+        assert [client.ask("hi")[1] for _ in range(2)] == ["hi", "hi"]
+        status, data = client.tell(name, 1.0)
+        assert (status, data["error"]["code"]) == (503, "not_recorded")
+        monkeypatch.undo()
+        assert client.tell(name, 1.0)[1]["status"] == "recorded"
+        client.close()
+    assert capsys.readouterr().out.count("desk: a request is not logged: the disk is full") == 1
+
+
+def test_a_canary_that_is_the_served_version_is_not_tried(
+    desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use = UseSettings(tmp_path / "logs")
+    with served(str(desk.config), use=use, canary=str(desk.config)) as server:
+        assert server.ask("desk", text="q1")[0] == 200
+    assert "nothing is tried" in capsys.readouterr().out
+    assert [step.step for step in read(tmp_path / "logs" / "desk").steps] == ["serving"]
 
 
 def test_a_choice_whose_feedback_never_comes_is_not_favoured(desk: Desk, tmp_path: Path) -> None:
@@ -229,21 +307,3 @@ def test_what_was_acknowledged_is_in_the_log_after_kill_9(desk: Desk, tmp_path: 
         client = Client(server.address)
         assert client.tell(next(iter(acknowledged)), 0.5)[1]["status"] == "corrected"
         client.close()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--explore", "0.1"], "--explore has no effect without --log"),
-        (["--log-contents"], "--log-contents has no effect without --log"),
-        (["--log", "logs", "--share", "0.1"], "--share has no effect without --canary"),
-        (["--log", "logs", "--explore-budget", "2"], "--explore-budget has no effect without"),
-        (["--log", "logs", "--canary", "desk.yaml", "--share", "1"], "below 1"),
-        (["--log", "logs", "--verify", "os:nothing"], "--verify: cannot load 'os:nothing'"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(
-    desk: Desk, words: list[str], message: str
-) -> None:
-    with pytest.raises(Exception, match=message):
-        command("serve", "desk.yaml", "--port", "0", *words)

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_serve import Keys, Settings
-from orchestrion_serve.keys import hash_of
+from orchestrion_serve import Settings
+from orchestrion_serve import limits as limits_module
 from orchestrion_serve.limits import Account, Accounts, KeyLimits
 from orchestrion_serve.refusals import Refusal
 
-from orchestrion import Usage, UsageError
-from tests.plugins.serve.support import GATE, WAIT, Server, config, served
+from orchestrion import StoreError, Usage, UsageError
+from tests.coroutines import sync
+from tests.plugins.serve.support import (
+    ANN,
+    BEN,
+    CHAT,
+    GATE,
+    HERE,
+    WAIT,
+    Server,
+    chat,
+    config,
+    keys_of,
+    served,
+)
 
-ANN, BEN = "a" * 32, "b" * 32
-PATH = "/v1/chat/completions"
-BROKE = {"use": "tests.plugins.serve.support:Broke"}
+PAYS, BROKE = {"use": f"{HERE}:Pays"}, {"use": f"{HERE}:Broke"}
 
 
 @pytest.fixture(scope="module")
@@ -33,49 +44,23 @@ def teams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     agents: dict[str, dict[str, Any]] = {
         "echo": {"only": "Says"},
         "dear": {"first": "Says", "second": "Waits"},
-        "paid": {"only": "Pays"},
-        "unpriced": {"only": "Unpriced"},
-        "burns": {"only": "Burns"},
+        "paid": {"only": {**PAYS, "waits": "after"}},
+        "cut": {"only": {**PAYS, "waits": "before"}},
+        "unpriced": {"only": {**PAYS, "usd": None}},
+        "burns": {"only": {**BROKE, "fault": "malformed", "usd": 0.25}},
         "empty": {"only": {**BROKE, "fault": "quota"}},
         "busy": {"only": {**BROKE, "fault": "rate_limit", "wait": 1000}},
     }
-    return {name: config(folder, name, team) for name, team in agents.items()}
+    return {
+        **{name: config(folder, name, team) for name, team in agents.items()},
+        "capped": config(folder, "capped", {"only": {**PAYS, "usd": None}}, budget={"usd": 1}),
+    }
 
 
 @pytest.fixture(scope="module")
 def server(teams: dict[str, str]) -> Iterator[Server]:
     with served(*teams.values(), settings=Settings(max_usd=1.0)) as running:
         yield running
-
-
-def ask(
-    server: Server, model: str = "echo", key: str = "", **headers: str
-) -> tuple[int, str, http.client.HTTPMessage]:
-    """Return status, error code and headers."""
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]})
-    named = {name.replace("_", "-"): text for name, text in headers.items()}
-    own = {"authorization": f"Bearer {key}", **named}
-    status, content, sent = server.answer("POST", PATH, body.encode(), own)
-    return status, json.loads(content).get("error", {}).get("code", ""), sent
-
-
-def test_a_keys_file_has_limits_behind_the_hash(tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    file.write_text(
-        f"ann {hash_of(ANN)} requests/minute=2 tokens/minute=100 usd/day=0.5 usd=20\n"
-        f"ben {hash_of(BEN)}\n"
-    )
-    keys = Keys.read(file)
-    assert keys.name_of(ANN) == "ann"
-    assert keys.accounts.of("ann") is not None
-    assert keys.accounts.of("ben") is None
-    for words in ("requests=2", "requests/minute=0", "requests/minute=1.5", "usd=-1", "usd=nan"):
-        file.write_text(f"ann {hash_of(ANN)} {words}\n")
-        with pytest.raises(UsageError, match=r":1: .* is not one of requests/minute=N"):
-            Keys.read(file)
-    file.write_text(f"ann {hash_of(ANN)} usd=1 usd=2\n")
-    with pytest.raises(UsageError, match="each at most once"):
-        Keys.read(file)
 
 
 class Clock:
@@ -148,96 +133,114 @@ def test_money_is_counted_by_day_and_in_all_and_survives_a_restart(tmp_path: Pat
             Accounts(limits, file)
 
 
+@sync
+async def test_spend_that_could_not_be_written_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits_module, "SAVING", 0.0)
+    monkeypatch.setattr(limits_module, "AGAIN", 0.0)
+    folder, tries = tmp_path / "gone", list[Path]()
+    written = asyncio.Event()
+
+    def write(file: Path, pieces: list[bytes]) -> None:
+        tries.append(file)
+        if len(tries) == 1:
+            raise StoreError("the disk is full")
+        written.set()
+
+    monkeypatch.setattr(limits_module, "write_atomic", write)
+    account = Accounts({"ann": KeyLimits(usd=1)}, folder / "keys.spent").of("ann")
+    assert account is not None
+    account.charge(Usage(usd=0.5))
+    async with asyncio.timeout(WAIT):
+        await written.wait()
+    assert len(tries) == 2
+
+
 def test_a_key_beyond_its_limit_is_told_when_and_others_go_on(teams: dict[str, str]) -> None:
-    limits = {"ann": KeyLimits(requests=2), "ben": KeyLimits(usd=0.5)}
-    keys = Keys({"ann": hash_of(ANN), "ben": hash_of(BEN)}, limits)
+    keys = keys_of(ann=KeyLimits(requests=2), ben=KeyLimits(usd=0.5))
     with served(teams["echo"], keys=keys) as server:
-        assert [ask(server, key=ANN)[0] for _ in range(2)] == [200, 200]
-        status, code, headers = ask(server, key=ANN)
-        assert (status, code) == (429, "rate_limit_exceeded")
+        assert [server.ask("echo", ANN)[0] for _ in range(2)] == [200, 200]
+        status, data, headers = server.ask("echo", ANN)
+        assert (status, data["error"]["code"]) == (429, "rate_limit_exceeded")
         assert 1 <= int(headers["retry-after"]) <= 60
-        assert [ask(server, key=BEN)[:2] for _ in range(3)] == [
-            (200, ""),
-            (200, ""),
-            (402, "insufficient_quota"),
-        ]
-        assert ask(server, key="c" * 32)[0] == 401
+        codes = [server.code("echo", BEN) for _ in range(3)]
+        assert codes == [(200, ""), (200, ""), (402, "insufficient_quota")]
+        assert server.ask("echo", "c" * 32)[0] == 401
 
 
 def test_a_request_bounds_its_own_time_and_cost_within_the_servers(server: Server) -> None:
     GATE.reset()
-    status, code, headers = ask(server, "dear", x_orchestrion_max_usd="0.2")
-    assert (status, code, headers["x-should-retry"]) == (402, "cost_limit", "false")
+    status, data, headers = server.ask("dear", x_orchestrion_max_usd="0.2")
+    assert (status, data["error"]["code"]) == (402, "cost_limit")
+    assert headers["x-should-retry"] == "false"
     assert server.record()["usd"] == 0.25
-    assert ask(server, "dear", x_orchestrion_timeout="0.05")[:2] == (504, "timeout")
+    assert server.code("dear", x_orchestrion_timeout="0.05") == (504, "timeout")
     assert GATE.cancelled.wait(WAIT)
-    assert ask(server, x_orchestrion_max_usd="5")[0] == 200
-    assert ask(server, "unpriced", x_orchestrion_max_usd="5")[:2] == (402, "unknown_price")
+    assert server.ask("echo", x_orchestrion_max_usd="5")[0] == 200
+    assert server.code("unpriced", x_orchestrion_max_usd="5") == (402, "unknown_price")
     assert server.record()["usd"] is None
     for wrong in ("0", "-1", "nan", "1e9", "a", "1 2"):
-        assert ask(server, x_orchestrion_timeout=wrong)[0] == 400
+        assert server.ask("echo", x_orchestrion_timeout=wrong)[0] == 400
 
 
 def test_what_a_cancelled_turn_paid_is_booked(teams: dict[str, str]) -> None:
-    keys = Keys({"ann": hash_of(ANN)}, {"ann": KeyLimits(usd=0.5)})
+    keys = keys_of(ann=KeyLimits(usd=0.5))
     with served(teams["echo"], teams["paid"], keys=keys) as server:
-        connection = server.connect()
-        body = json.dumps(
-            {"model": "paid", "messages": [{"role": "user", "content": "hi"}], "stream": True}
-        )
-        headers = {"content-type": "application/json", "authorization": f"Bearer {ANN}"}
-        connection.request("POST", PATH, body, headers)
-        assert GATE.came.acquire(timeout=WAIT)
-        connection.close()
+        with closing(server.connect()) as connection:
+            headers = {"content-type": "application/json", "authorization": f"Bearer {ANN}"}
+            connection.request("POST", CHAT, chat("paid", stream=True), headers)
+            assert GATE.came.acquire(timeout=WAIT)
         record = server.record()
         assert (record["error"], record["usd"], record["tokens"]) == ("client_gone", 0.5, 50)
-        assert ask(server, key=ANN)[:2] == (402, "insufficient_quota")
+        assert server.code("echo", ANN) == (402, "insufficient_quota")
 
 
-def test_what_a_stopping_server_cancels_is_booked_on_disk(tmp_path: Path) -> None:
-    team, spent = config(tmp_path, "cut", {"only": "Reserves"}), tmp_path / "keys.spent"
-    keys = Keys({"ann": hash_of(ANN)}, {"ann": KeyLimits(usd=100)}, spent)
-    stopping = served(team, keys=keys, settings=Settings(drain=0.01))
+def test_what_a_stopping_server_cancels_is_booked_on_disk(
+    teams: dict[str, str], tmp_path: Path
+) -> None:
+    spent = tmp_path / "keys.spent"
+    keys = keys_of(spent, ann=KeyLimits(usd=100))
+    stopping = served(teams["cut"], keys=keys, settings=Settings(drain=0.01))
     with ThreadPoolExecutor(1) as pool, stopping as server:
-        asked = pool.submit(ask, server, "cut", ANN)
+        asked = pool.submit(server.code, "cut", ANN)
         assert GATE.came.acquire(timeout=WAIT)
         asyncio.run_coroutine_threadsafe(server.running.drain(), server.loop).result(WAIT)
         assert json.loads(spent.read_text())["ann"][0] == 0.5
-        assert asked.result(WAIT)[:2] == (503, "stopping")
+        assert asked.result(WAIT) == (503, "stopping")
 
 
 def test_a_key_pays_for_failed_turns_and_for_attempts_without_an_answer(
     teams: dict[str, str],
 ) -> None:
-    keys = Keys({"ann": hash_of(ANN)}, {"ann": KeyLimits(usd=0.5)})
+    keys = keys_of(ann=KeyLimits(usd=0.5))
     with served(teams["echo"], teams["burns"], keys=keys) as server:
-        assert ask(server, "burns", ANN)[0] == 502
+        assert server.ask("burns", ANN)[0] == 502
         record = server.record()
         assert (record["usd"], record["tokens"]) == (0.5, 40)
-        assert ask(server, key=ANN)[:2] == (402, "insufficient_quota")
+        assert server.code("echo", ANN) == (402, "insufficient_quota")
 
 
 def test_what_a_team_waits_for_or_cannot_pay_is_told_apart_without_its_internals(
     server: Server,
 ) -> None:
-    assert ask(server, "empty")[:2] == (402, "insufficient_quota")
+    assert server.code("empty") == (402, "insufficient_quota")
     assert "/secret/place" in server.record()["reason"]
-    status, code, headers = ask(server, "busy")
-    assert (status, code, headers["retry-after"]) == (503, "service_waits", "1000")
+    assert server.code("capped") == (402, "unknown_price")
+    status, data, headers = server.ask("busy")
+    assert (status, data["error"]["code"]) == (503, "service_waits")
+    assert headers["retry-after"] == "1000"
 
 
 def test_metrics_count_by_model_and_status_and_name_no_tenant(teams: dict[str, str]) -> None:
-    keys = Keys({"tenant-ann": hash_of(ANN)})
-    with served(teams["echo"], keys=keys) as server:
+    with served(teams["echo"], keys=keys_of(annotated_tenant=None)) as server:
         for model in ("echo", "echo", "other\nforged 1"):
-            ask(server, model, ANN)
-        ask(server)
-        status, content, _ = server.answer("GET", "/metrics")
-        assert (status, content[:1]) == (401, b"{")
+            server.ask(model, ANN)
+        server.ask()
+        assert server.answer("/metrics")[0] == 401
         own = {"authorization": f"Bearer {ANN}"}
-        _, content, headers = server.answer("GET", "/metrics", headers=own)
+        _, text, headers = server.answer("/metrics", headers=own)
         assert headers["content-type"].startswith("text/plain")
-        text = content.decode()
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert lines['orchestrion_requests_total{model="echo",status="200"}'] == "2.0"
     assert lines['orchestrion_requests_total{model="",status="404"}'] == "1.0"
@@ -265,30 +268,38 @@ def test_metrics_count_by_model_and_status_and_name_no_tenant(teams: dict[str, s
 def test_headers_that_say_who_pays_do_not_contradict_each_other(
     teams: dict[str, str], headers: list[tuple[str, str]], status: int
 ) -> None:
-    body = json.dumps({"model": "echo", "messages": [{"role": "user", "content": "hi"}]}).encode()
-    with served(teams["echo"], keys=Keys({"ann": hash_of(ANN), "ben": hash_of(BEN)})) as server:
-        connection = server.connect()
-        connection.putrequest("POST", PATH)
+    body = chat()
+    with (
+        served(teams["echo"], keys=keys_of(ann=None, ben=None)) as server,
+        closing(server.connect()) as connection,
+    ):
+        connection.putrequest("POST", CHAT)
         for name, value in [("content-type", "application/json"), *headers]:
             connection.putheader(name, value)
         connection.putheader("content-length", str(len(body)))
         connection.endheaders(body)
         response = connection.getresponse()
-        assert (response.status, b"contradicting_headers" in response.read()) == (
-            status,
-            status == 400,
-        )
-        connection.close()
+        assert response.status == status
+        assert (b"contradicting_headers" in response.read()) == (status == 400)
 
 
-def test_what_is_in_flight_when_the_server_stops_is_answered(teams: dict[str, str]) -> None:
-    with served(teams["echo"], teams["dear"]) as server, ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(ask, server, "dear") for _ in range(8)]
+def test_what_is_in_flight_when_the_server_stops_is_answered_each_with_its_own(
+    teams: dict[str, str],
+) -> None:
+    room = Settings(concurrency=8)
+    with (
+        served(teams["echo"], teams["dear"], settings=room) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        asked = {text: pool.submit(server.ask, "dear", "", text) for text in "abcdefgh"}
         for _ in asked:
             assert GATE.came.acquire(timeout=WAIT)
+        assert server.code() == (429, "too_many_requests")
         draining = asyncio.run_coroutine_threadsafe(server.running.drain(), server.loop)
-        while ask(server)[0] != 503:
+        while server.code() != (503, "stopping"):
             pass  # until it refuses new ones
         server.open_gate()
-        assert [future.result(WAIT)[0] for future in asked] == [200] * 8
+        for text, future in asked.items():
+            status, data, _ = future.result(WAIT)
+            assert (status, data["choices"][0]["message"]["content"]) == (200, text)
         draining.result(WAIT)

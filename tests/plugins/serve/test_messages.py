@@ -7,12 +7,12 @@ from typing import Any
 
 import anthropic
 import pytest
-from orchestrion_serve import Keys, Settings
-from orchestrion_serve.keys import hash_of
+from orchestrion_serve import Settings
 
-from tests.plugins.serve.support import GATE, WAIT, Server, config, served
+from tests.plugins.serve.support import ANN, BEN, GATE, WAIT, Server, config, keys_of, served
 
 ASK: Any = [{"role": "user", "content": "Why?"}]
+IN_ORDER = {"use": "sequence", "steps": ["first", "second"]}
 THINKING: Any = {"type": "enabled", "budget_tokens": 1024}
 
 
@@ -22,24 +22,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     teams = [
         config(folder, "echo", {"first": "Says", "second": "Says"}),
         config(folder, "broken", {"only": "Fails"}),
-        config(
-            folder,
-            "silent",
-            {"first": "Quiet", "second": "Fails"},
-            policy={"use": "sequence", "steps": ["first", "second"]},
-        ),
+        config(folder, "silent", {"first": "Quiet", "second": "Fails"}, policy=IN_ORDER),
         config(folder, "short", {"only": "Says", "rest": "Says"}, limits={"turns": 1}),
         config(folder, "slow", {"quick": "Says", "slow": "Waits"}),
     ]
-    keys = Keys({"ann": hash_of("a" * 32)})
-    with served(*teams, keys=keys, settings=Settings(timeout=0.5)) as running:
+    with served(*teams, keys=keys_of(ann=None), settings=Settings(timeout=0.5)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[anthropic.Anthropic]:
-    address = server.address
-    with anthropic.Anthropic(base_url=address, api_key="a" * 32, timeout=WAIT) as made:
+    with anthropic.Anthropic(base_url=server.address, api_key=ANN, timeout=WAIT) as made:
         yield made
 
 
@@ -86,13 +79,8 @@ def test_a_stream_has_the_turns_as_thinking(client: anthropic.Anthropic) -> None
 
 
 def test_the_models_are_the_configs(client: anthropic.Anthropic) -> None:
-    assert [model.id for model in client.models.list()] == [
-        "echo",
-        "broken",
-        "silent",
-        "short",
-        "slow",
-    ]
+    names = ["echo", "broken", "silent", "short", "slow"]
+    assert [model.id for model in client.models.list()] == names
     assert client.models.retrieve("echo").display_name == "echo"
 
 
@@ -111,9 +99,7 @@ def test_errors_have_the_classes_and_the_shape_of_the_client(
         client.messages.create(model="silent", max_tokens=9, messages=ASK)
     assert "the agent is broken" in server.log[-1]["reason"], "one completed a turn without a text"
     with pytest.raises(anthropic.AuthenticationError) as unknown:
-        client.with_options(api_key="b" * 32).messages.create(
-            model="echo", max_tokens=9, messages=ASK
-        )
+        client.with_options(api_key=BEN).messages.create(model="echo", max_tokens=9, messages=ASK)
     assert unknown.value.type == "authentication_error"
     with pytest.raises(anthropic.NotFoundError) as unserved:
         client.messages.count_tokens(model="echo", messages=ASK)

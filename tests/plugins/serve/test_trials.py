@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -38,6 +39,34 @@ def compared(
         if comparison.low > 0 or comparison.high < 0:
             break
     return comparison
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_are_those_of_the_betting_confidence_sequence(seed: int) -> None:
+    """As the formulas at the head of `confidence` have them, computed point by point."""
+    draw, comparison = random.Random(seed), VersionComparison(0.1)
+    xs: list[float] = []
+    capital = {(m, sign): 1.0 for m in range(201) for sign in (1, -1)}
+    low, high = -1.0, 1.0
+    for _ in range(60):
+        old, new = draw.betavariate(2, 4), draw.betavariate(4, 2)
+        comparison.add(old, new=False)
+        comparison.add(new, new=True)
+        means = [(0.5 + sum(xs[:i])) / (i + 1) for i in range(len(xs) + 1)]
+        squares = sum((x - mean) ** 2 for x, mean in zip(xs, means[1:], strict=True))
+        mean, variance = means[-1], (0.25 + squares) / (len(xs) + 1)
+        xs.append((new - old + 1) / 2)
+        for number, sign in capital:
+            m = number / 200
+            bet = sign * (mean - m) / (variance + (mean - m) ** 2)
+            most = 0.5 / max(m if sign > 0 else 1 - m, 1e-9)
+            capital[number, sign] *= 1 + sign * min(max(bet, 0.0), most) * (xs[-1] - m)
+        kept = {sign: [m for m in range(201) if capital[m, sign] < 2 / 0.1] for sign in (1, -1)}
+        low = max(low, max(kept[1][0] - 1, 0) / 100 - 1)
+        high = min(high, min(kept[-1][-1] + 1, 200) / 100 - 1)
+        assert (comparison.low, comparison.high) == pytest.approx((low, high))
+    assert comparison.mean == pytest.approx(2 * sum(xs) / len(xs) - 1)
+    assert low > -1
 
 
 def test_equal_versions_are_seldom_told_apart_however_often_one_looks() -> None:
@@ -184,6 +213,32 @@ def test_a_policy_that_states_only_its_own_draw_has_exact_propensities_too() -> 
         assert mean == pytest.approx(1 / 3, abs=0.06)
     alone = served(Drawing(), Exploration(), 20)
     assert all(one.propensity == pytest.approx(CHANCES[one.choice]) for one in alone)
+
+
+class Pairs(Stating):
+    """Starts two agents at once, after it has prepared that."""
+
+    prepares = True
+    prepared = 0
+
+    async def prepare(self, situation: Situation, calls: Any) -> None:
+        """Count."""
+        self.prepared += 1
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """Return both."""
+        return [Decision((Activation("small"), Activation("large"))) for _ in keys]
+
+
+def test_of_a_policy_that_starts_several_agents_nothing_is_explored_or_logged() -> None:
+    policy = Pairs()
+    watched = Watched(policy, ROSTER, Exploration(1.0))
+    trace, situation = watched.follow(Key(1), "text"), Situation(Problem("p", "text"), Trajectory())
+    assert watched.prepares
+    asyncio.run(watched.prepare(situation, None))  # type: ignore[arg-type]
+    [decision] = watched.decide([situation], [Key(1).child("decide", 0)])
+    assert (policy.prepared, len(decision.start)) == (1, 2)
+    assert (trace.seen, trace.several) == ([], True)
 
 
 def test_choices_go_by_the_key_alone() -> None:

@@ -34,6 +34,7 @@ ATTACKS = [
     "data:text/html;base64,PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==",
 ]
 BIG = 10_000_000
+RISKY = {"script", "iframe", "object", "embed", "img", "style", "base", "b-"}
 
 
 def nested(depth: int) -> Any:
@@ -123,3 +124,17 @@ class Markup(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+    @property
+    def risks(self) -> list[str]:
+        """What could run or load something: scripts, handlers, styles, foreign addresses."""
+        risks = []
+        for tag, values in self.elements:
+            is_own = tag == "script" and values.get("src", "").startswith("/static/")
+            if tag in RISKY and not is_own:
+                risks.append(tag)
+            for name, value in values.items():
+                foreign = name in ("href", "src", "action") and not value.startswith(("/", "#"))
+                if name.startswith("on") or name == "style" or foreign:
+                    risks.append(f"{tag} {name}={value}")
+        return risks

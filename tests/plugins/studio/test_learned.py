@@ -6,17 +6,20 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_studio import create_app
+from orchestrion_studio import create_app, markdown
 from orchestrion_studio.command import report
 from orchestrion_studio.compare import compared, differing_settings
-from orchestrion_studio.lessons import changed_lines, lessons_of
+from orchestrion_studio.lessons import PAGES, changed_lines, lessons_of
 from orchestrion_studio.markdown import markdown_of
+from orchestrion_studio.page import Query, render
+from orchestrion_studio.pictures import graph_places, tree_places
 from orchestrion_studio.searches import links_of
 from orchestrion_studio.self_contained import html_of, sample_of
 from starlette.testclient import TestClient
@@ -130,9 +133,71 @@ def test_a_tree_is_of_one_problem_and_its_half_written_line_is_left_out(tmp_path
         lines = [json.dumps(row) for row in rows]
         (folder / "tree-0003.jsonl").write_text("\n".join([*lines, lines[0][:30]]))
         lessons = lessons_of(store, problem="q")
+        query = Query(tmp_path, "run", {"problem": ["q"]})
+        html = render(PAGES[0], PAGES[0].data(query, store), query=query, static=False)
+    assert "1: a, grown, value 0.5" in html
     [tree] = [part for part in lessons["sections"] if part["kind"] == "beam"]
     assert (tree["iteration"], tree["problems"], tree["problem"]) == (4, ["p", "q"], "q")
     assert [row["path"] for row in tree["nodes"]] == ["1"]
+
+
+def test_a_tree_is_drawn_from_left_to_right_with_each_node_beside_its_own() -> None:
+    nodes = [
+        {"path": path, "turns": ["a", "b"], "value": 0.5, "fate": "grown"}
+        for path in ("1", "0", "0.1", "0.0")
+    ]
+    drawn = tree_places(nodes)
+    places = {node["title"].partition(":")[0]: (node["x"], node["y"]) for node in drawn["nodes"]}
+    assert places == {"0": (162, 36), "0.0": (312, 24), "0.1": (312, 48), "1": (162, 72)}
+    grown = [node["title"][0] for node in drawn["nodes"] if node["is_grown"]]
+    assert grown == ["0"]
+    assert (drawn["width"], drawn["height"]) == (474, 96)
+    assert {node["name"] for node in drawn["nodes"]} == {"b 0.5"}
+
+
+def test_a_graph_is_drawn_in_columns_also_with_a_loop() -> None:
+    drawn = graph_places(["a", "b", "c", "d"], [("a", "b"), ("a", "c"), ("c", "d"), ("d", "d")])
+    columns = {name: x for name, (x, _) in drawn["places"].items()}
+    assert columns == {"a": 8, "b": 184, "c": 184, "d": 360}
+    assert drawn["places"]["a"][1] == drawn["places"]["d"][1] == 30
+    assert (len(drawn["arrows"]), drawn["width"], drawn["height"]) == (4, 500, 104)
+    assert drawn["text"] == "a to b; a to c; c to d; d to d"
+    assert graph_places(["x", "y"], [("x", "y"), ("y", "x")])["places"].keys() == {"x", "y"}
+
+
+@pytest.mark.parametrize(
+    ("saved", "kind", "rows", "about"),
+    [
+        (
+            {"helped": {"a": [0.5, 0.25]}, "cost": {"a": [1.0]}, "patience": 3},
+            "order",
+            [{"name": "a", "helped": [0.5, 0.25], "cost": [1.0]}],
+            "it stops after 3 turns.",
+        ),
+        ({"model": "forest", "choices": ["a", "b"]}, "model", ["a", "b"], "`forest` predicts"),
+        ({"picked": "values"}, "model", [], "`values`"),
+        ({"steps": {"sums": ["a"]}}, "steps", [{"category": "sums", "steps": ["a"]}], "Who acts"),
+    ],
+)
+def test_what_a_policy_saved_is_recognised_by_its_form(
+    tmp_path: Path, saved: Any, kind: str, rows: list[Any], about: str
+) -> None:
+    section = sections(tmp_path, components={"policy": saved})[kind]
+    assert (section["rows"], about in section["about"]) == (rows, True)
+
+
+def test_states_of_other_forms_are_not_guessed_at(tmp_path: Path) -> None:
+    others = [{"helped": {}, "cost": {}}, {"helped": 1}, {"model": "x"}, {"steps": 5}, [1]]
+    components = {f"part-{i}": saved for i, saved in enumerate(others)}
+    assert set(sections(tmp_path, components=components)) == {"weights"}
+
+
+def test_long_texts_are_compared_in_part() -> None:
+    many = changed_lines([], [f"line {i}" for i in range(500)])
+    assert many.endswith("(101 more lines)")
+    assert "(20,000 characters)" in changed_lines("a", "A" * 20_000), "no prose"
+    assert "(5,000 more characters)" in changed_lines("", "word " * 5000)
+    assert changed_lines({"a": 1}, {"a": 2}) == ' {\n-"a": 1\n+"a": 2\n }'.replace('"a"', ' "a"')
 
 
 def test_only_sequences_that_were_learned_are_shown(tmp_path: Path) -> None:
@@ -211,8 +276,7 @@ def test_a_setting_that_a_config_lacks_is_none() -> None:
 
 
 def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
-    from orchestrion_studio import compare, lessons
-    from orchestrion_studio.page import Query, render
+    from orchestrion_studio import compare
 
     habits = {"learned": {"habits": {HOSTILE: {HOSTILE: [{**HABIT, "text": HOSTILE}]}}}}
     made: dict[str, Any] = {
@@ -228,7 +292,7 @@ def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
     }
     with run_at(tmp_path / "run", **made) as store, run_at(tmp_path / "other", **made):
         for page, values in (
-            (lessons.PAGES[0], {}),
+            (PAGES[0], {}),
             (compare.PAGES[0], {"run": ["run", "other"]}),
         ):
             query = Query(tmp_path, "run", values)
@@ -256,6 +320,8 @@ def test_pages_stay_short_whatever_was_learned_and_set(tmp_path: Path) -> None:
             answer = client.get(address)
             assert (answer.status_code, len(answer.content) < 500_000) == (200, True), address
     assert "\\ud800word" in client.get("/learned/one").text
+    [rate] = client.get("/api/compare?run=one&run=two").json()["result"]["settings"]
+    assert rate["cells"] == ["0.1", f"{'x' * 500}… (1,000,000 characters)"]
     with RunReader(tmp_path / "one") as one, RunReader(tmp_path / "two") as two:
         assert max(len(html_of(one)), len(html_of(two))) < 500_000
 
@@ -327,6 +393,23 @@ def test_markdown_says_first_whether_learning_beat_the_rules(tmp_path: Path) -> 
     assert "```diff\n+Show `it`.\n```" in text
     assert "- votes: a 2" in text
     assert "- A learned sequence of the baseline chain: critic" in text
+
+
+@pytest.mark.parametrize(
+    ("rivals", "ahead", "sentence"),
+    [
+        (0, 0, "is not known: the config names no baseline."),
+        (1, 1, "Learning beat the baseline: by *it*."),
+        (2, 2, "Learning beat both baselines: by *it*."),
+        (3, 3, "Learning beat all 3 baselines: by *it*."),
+        (3, 1, "Learning beat 1 of 3 baselines: by *it*."),
+        (3, 0, "Learning did not beat any of the 3 baselines: by *it*."),
+    ],
+)
+def test_the_verdict_counts_the_baselines(rivals: int, ahead: int, sentence: str) -> None:
+    verdict = SimpleNamespace(ahead_of=range(ahead), as_text=lambda report: "by *it*")
+    report: Any = SimpleNamespace(ahead=range(rivals), verdict=verdict)
+    assert markdown._verdict(report).replace("\\", "").endswith(sentence)
 
 
 def test_markdown_takes_nothing_from_names_but_letters(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from orchestrion_studio import create_app, panels
+from click.testing import CliRunner
+from orchestrion_studio import create_app, panels, run
 from orchestrion_studio.app import PAGES
+from orchestrion_studio.command import studio
 from orchestrion_studio.security import COOKIE
 from orchestrion_studio.topology import _nodes
 from starlette.testclient import TestClient
@@ -18,6 +19,7 @@ from orchestrion import Usage
 from orchestrion._engine.recording import Recorded
 from orchestrion._store.evaluations import keep_evaluation
 from orchestrion.runs import RunReader, RunStore, stored_report
+from tests.plugins.studio.episodes_support import Markup
 from tests.plugins.studio.made import CONFIG, HOSTILE, episode, make_run, outcomes
 
 TOKEN = "a token that is long enough"
@@ -74,10 +76,10 @@ def test_an_agent_has_one_colour_on_all_pages_of_a_run(tmp_path: Path) -> None:
     store.set_status("completed")
     store.close()
     client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
-    run = client.get("/api/run/team").json()
-    drawn = {line["name"]: line["colour"] for line in run["agents"]["plot"]["series"]}
+    data = client.get("/api/run/team").json()
+    drawn = {line["name"]: line["colour"] for line in data["agents"]["plot"]["series"]}
     assert drawn == {"critic": 2, "writer": 1}
-    nodes = {node["name"]: node["colour"] for node in run["topology"]["nodes"]}
+    nodes = {node["name"]: node["colour"] for node in data["topology"]["nodes"]}
     assert nodes == {**drawn, "(start)": None, "(end)": None}
     text = client.get("/episode/team?id=0/0/0").text
     assert '<article class="turn completed c2" id="turn-1"' in text
@@ -151,9 +153,9 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> 
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.db").write_bytes(b"no database at all" * 100)
     client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
-    (run,) = client.get("/api/runs").json()["runs"]
-    assert run["status"] == "unreadable"
-    assert "database" in run["detail"]
+    (row,) = client.get("/api/runs").json()["runs"]
+    assert row["status"] == "unreadable"
+    assert "database" in row["detail"]
     assert client.get("/run/broken").status_code == 500
 
 
@@ -166,6 +168,7 @@ def test_the_page_of_a_run_shows_what_it_learned(client: TestClient) -> None:
     assert reward["series"][0]["y"] == pytest.approx([0.0, 0.1, 0.2, 0.3])
     held_out = reward["series"][-1]
     assert held_out["low"][0] < held_out["y"][0] < held_out["high"][0]
+    assert held_out["colour"] == 1
     assert data["report"]["verdict"] == "by reward, learned is ahead of random plain"
     assert data["topology"]["steps"][-1]["edges"] == [
         {"from": a, "to": b, "share": pytest.approx(1 / 3)}
@@ -176,6 +179,20 @@ def test_the_page_of_a_run_shows_what_it_learned(client: TestClient) -> None:
     text = client.get("/run/plain-1?wait=1").text
     assert "by reward, learned is ahead of" in text
     assert 'aria-label="Table: Reward"' in text
+
+
+def test_a_report_is_computed_anew_when_a_run_was_evaluated_again(tmp_path: Path) -> None:
+    judged = make_run(tmp_path / "again")
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    solved = []
+    for share in (1.0, 0.5):
+        with RunStore.open(judged) as store:
+            store.save_evaluation("learned", outcomes(share, 0.8))
+        report = client.get("/api/run/again?wait=1").json()["report"]
+        solved.append(
+            {row["name"]: row["solved"]["mean"] for row in report["contenders"]}["learned"]
+        )
+    assert solved == [1.0, 0.5]
 
 
 def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(
@@ -212,24 +229,17 @@ def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(
 
 
 def test_what_eval_kept_of_a_run_is_shown_and_a_damaged_file_says_so(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "judged")
-    with RunReader(run) as reader:
+    judged = make_run(tmp_path / "judged")
+    with RunReader(judged) as reader:
         report = stored_report(reader)
     assert report is not None
     for changes in (["task.suite=mine"], []):
-        keep_evaluation(run, {"overrides": changes, "task": {}, "report": report.as_json()})
-    (run / "evaluations" / "2.json").write_text("{}")
-    foreign = {
-        "split": 5,
-        "problems": 7,
-        "verdict": [],
-        "unit": None,
-        "contenders": [],
-        "ahead": {},
-    }
-    foreign |= {"outcomes": {"a": 1}, "seeds": 1}
+        keep_evaluation(judged, {"overrides": changes, "task": {}, "report": report.as_json()})
+    (judged / "evaluations" / "2.json").write_text("{}")
+    foreign = {"split": 5, "problems": 7, "verdict": [], "unit": None, "contenders": []}
+    foreign |= {"ahead": {}, "outcomes": {"a": 1}, "seeds": 1}
     text = json.dumps({"report": foreign, "overrides": []})
-    (run / "evaluations" / "3.json").write_text(text)
+    (judged / "evaluations" / "3.json").write_text(text)
     client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
     changed, damaged, kept = client.get("/api/run/judged").json()["kept"]
     assert "3.json: is damaged" in changed["error"]
@@ -312,39 +322,43 @@ def test_a_plugin_adds_a_panel_and_a_broken_one_takes_nothing_away(
 # ------------------------------------------------------------------ hostile contents
 
 
-class _Tags(HTMLParser):
-    """Collects what could run: scripts without a source, handlers, styles, foreign addresses."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.risks: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        names = dict(attrs)
-        if tag in ("iframe", "object", "embed", "img", "style", "base", "form") and not (
-            tag == "form" and (names.get("action") or "").startswith(("/", "#"))
-        ):
-            self.risks += [tag] if tag != "form" or "action" in names else []
-        if tag == "script" and not (names.get("src") or "").startswith("/static/"):
-            self.risks.append(tag)
-        for name, value in attrs:
-            address = name in ("href", "src", "action") and not (value or "").startswith(("/", "#"))
-            if name.startswith("on") or name == "style" or address:
-                self.risks.append(f"{tag} {name}={value}")
-
-
 @pytest.mark.parametrize("address", ["/runs", "/run/hostile?wait=1&diff=plain-1"])
 def test_what_agents_print_is_text(client: TestClient, address: str) -> None:
     answer = client.get(address)
     assert answer.status_code == 200
-    tags = _Tags()
-    tags.feed(answer.text)
-    assert tags.risks == []
+    assert Markup(answer.text).risks == []
     assert "<script>alert" not in answer.text
     assert "alert(1)" in answer.text or address == "/runs"
 
 
 # ------------------------------------------------------------------ who is let in
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--host", "0.0.0.0"], "other machines could reach it; give --token"),
+        (["--token", "short"], "fewer than 16 characters"),
+        (["--token", "ü" * 20], "a header cannot carry it"),
+    ],
+)
+def test_a_studio_that_others_could_reach_asks_for_a_token(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
+    assert message in str(CliRunner().invoke(studio, [str(tmp_path), *words]).exception)
+
+
+def test_a_page_whose_code_breaks_says_so_and_no_more(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(reader: object) -> None:
+        raise KeyError("here")
+
+    monkeypatch.setattr(run, "stored_config", broken)
+    for address in ("/run/plain-1", "/api/run/plain-1"):
+        answer = client.get(address)
+        assert answer.status_code == 500
+        assert "the page could not be made: KeyError: " in answer.text
 
 
 def test_nothing_of_another_origin_may_run_or_be_loaded(client: TestClient) -> None:

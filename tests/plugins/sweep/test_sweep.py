@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_sweep.plan import read_plan
-from orchestrion_sweep.settings import Dimension
-from orchestrion_sweep.space import Space
-from orchestrion_sweep.sweeping import check_unchanged, create
+from orchestrion_sweep.settings import Dimension, Sweep
+from orchestrion_sweep.space import Space, at, name_of
+from orchestrion_sweep.sweeping import best, check_unchanged, create, front
+from orchestrion_sweep.trials import Trial, ahead, merged
 
 from orchestrion import Key
 from orchestrion._plugins import Plugins
@@ -48,12 +50,17 @@ evaluation: {baselines: [random]}
 
 BROKEN = """
 from attrs import frozen
-from orchestrion import Agent
+from orchestrion import Agent, RewardFunction
 
 @frozen
 class Broken(Agent):
     def act(self, view, key, calls):
         raise ValueError("no idea")
+
+@frozen
+class Silent(RewardFunction):
+    async def score(self, episode, calls):
+        return None
 """
 
 QUESTIONS = f"""
@@ -196,6 +203,61 @@ def test_secrets_are_not_searched(search: str, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (Dimension, {}, "give one of choice, uniform, log_uniform, integers"),
+        (Dimension, {"uniform": (2.0, 1.0)}, "uniform: 2 must be less than 1"),
+        (Dimension, {"uniform": (1.0, 1.0)}, "uniform: 1 must be less than 1"),
+        (Dimension, {"log_uniform": (0.0, 1.0)}, "both ends must be greater than 0"),
+        (Dimension, {"integers": (0, 2**53)}, "more than 2\\*\\*53 values"),
+        (Sweep, {"method": "grid", "trials": 3}, "`trials` has no effect with `method: grid`"),
+        (Sweep, {"method": "random"}, "`trials` is missing"),
+        (Sweep, {"trials": 3, "objective": ("cost", "cost")}, "one stands there twice"),
+        (Sweep, {"trials": 3, "prune": True}, "`prune` needs `method: optuna`"),
+        (
+            Sweep,
+            {"trials": 3, "method": "optuna", "prune": True, "objective": ("reward", "cost")},
+            "`prune` needs a single objective",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(
+    kind: Any, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(**settings)
+
+
+def test_folders_are_named_by_number_values_and_seed() -> None:
+    values = {"a.hidden": [16, 0.123456], "policy": {"use": "dag", "x": 1}, "note": "a b/c"}
+    assert name_of(3, values, 7) == "003-hidden=16,0.1235-policy=dag-note=abc-seed7"
+    assert name_of(0, {}) == "000-as-configured"
+
+
+def test_of_several_objectives_the_first_decides_and_what_nothing_beats_is_the_front() -> None:
+    settings = Sweep(trials=5, objective=("reward", "cost"))
+    plan: Any = SimpleNamespace(settings=settings, base=SimpleNamespace(seed=1))
+    figures = [(0.5, 2.0), (0.9, 9.0), (0.5, 1.0), (0.9, 9.0), (0.1, 1.0)]
+    trials = [
+        Trial(number, {}, [], rows={"p": {"reward": reward, "solved": 1.0, "cost": cost}})
+        for number, (reward, cost) in enumerate(figures)
+    ]
+    winner = best(plan, trials)
+    assert winner is not None
+    assert winner.number == 1
+    assert [trial.number for trial in front(plan, trials)] == [1, 2, 3]
+
+
+def test_results_are_means_over_seeds_and_differences_of_common_problems() -> None:
+    first = {"p": {"reward": 1.0, "solved": 1.0, "cost": None}}
+    second = {"p": {"reward": 0.0, "solved": 1.0, "cost": 2.0}}
+    rows = merged([first, second, {}])
+    assert rows == {"p": {"reward": 0.5, "solved": 1.0, "cost": 2.0}}
+    assert ahead(first, {**second, "q": first["p"]}, "reward", Key(1)).mean == 1.0
+    assert ahead(first, second, "cost", Key(1)).count == 0
+
+
 def test_train_does_not_take_the_sections_of_a_sweep(tmp_path: Path) -> None:
     config = written(tmp_path, f"{RELAY}search: {{limits.turns: {{choice: [3]}}}}\n")
     stderr = here("train", config, cwd=tmp_path, code=2).stderr
@@ -218,6 +280,22 @@ def test_draws_are_within_their_ranges(share: float, seed: int) -> None:
     assert drawn["c"] in range(-2, 4)
     assert drawn["d"] in ([32], [64])
     assert drawn == space.draw(Key(seed))
+
+
+@pytest.mark.parametrize(
+    ("dimension", "value"),
+    [
+        (Dimension(uniform=(2.0, 10.0)), 4.0),
+        (Dimension(log_uniform=(1.0, 10_000.0)), 10.0),
+        (Dimension(log_uniform=(0.1, 0.2)), 0.1189),
+        (Dimension(integers=(-2, 5)), 0),
+        (Dimension(choice=("a", "b", "c", "d")), "b"),
+    ],
+)
+def test_a_quarter_of_all_values_is_below_a_draw_of_a_quarter(
+    dimension: Dimension, value: Any
+) -> None:
+    assert at(dimension, 0.25) == value
 
 
 # ------------------------------------------------------------------ trials and their winner
@@ -274,13 +352,20 @@ def test_the_best_by_validation_is_judged_on_test_once(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["trials"] == trials
 
 
-def test_if_all_fail_the_exit_code_is_1(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("[planner, stop]", "[broken]", "no idea"),
+        ("{use: outcome-minus-cost}", '{use: "broken_agents:Silent"}', "no problem of the val"),
+    ],
+)
+def test_if_all_fail_the_exit_code_is_1(tmp_path: Path, old: str, new: str, why: str) -> None:
     (tmp_path / "broken_agents.py").write_text(BROKEN)
-    text = FIXED.replace("[planner, stop]", "[broken]").replace("[random]", "{}")
+    text = FIXED.replace(old, new).replace("[random]", "{}")
     text += "search: {policy.steps: {choice: [[broken, broken]]}}\nsweep: {method: grid}\n"
     config = written(tmp_path, text)
     done = here("sweep", config, cwd=tmp_path, code=1, PYTHONPATH=str(tmp_path))
-    assert done.stdout.count("failed: ") == 2
+    assert why in done.stdout
     assert not list(tmp_path.glob("runs/*/best.yaml"))
 
 
@@ -311,6 +396,10 @@ def test_one_budget_holds_for_all_trials(tmp_path: Path) -> None:
     config = written(tmp_path, QUESTIONS)
     dry = json.loads(here("sweep", config, "--dry-run", "--json", cwd=tmp_path).stdout)
     assert (dry["trials"], dry["judged_on_test"]) == (3, 2)
+    lines = here("sweep", config, "--dry-run", "-o", "budget.calls=9", cwd=tmp_path).stdout
+    assert lines.startswith("3 trials by grid, 3 runs, then 2 runs judged on test at most\n")
+    assert "no estimate: there is no completed run of this config" in lines
+    assert "budget.calls: 9, for all trials together, may run out" in lines
     done = here("sweep", config, "-o", "budget.usd=0.004", cwd=tmp_path, code=4)
     folder = tmp_path / "runs" / "team-sweep-1"
     assert "budget.usd" in done.stderr

@@ -142,8 +142,9 @@ def test_a_missing_library_is_named_with_its_extra_before_there_is_a_run(
 def test_the_command_says_what_is_missing(live: Path, tmp_path: Path) -> None:
     for arguments, text in (
         ([str(live), "--option", "uri=x"], "--option needs --to"),
-        ([str(live), "--to", "mlfow"], "did you mean 'mlflow'"),
-        ([str(live), "--to", "mlflow", "--option", "url=x"], "did you mean 'uri'"),
+        ([str(live), "--to", "mlfow"], "(?m)^ *--to: .*did you mean 'mlflow'"),
+        ([str(live), "--to", "mlflow", "--option", "url=x"], "(?m)^ *--option url: .*mean 'uri'"),
+        ([str(live.parent / "none")], "no run"),
     ):
         with pytest.raises(UsageError, match=text):
             CliRunner().invoke(track, arguments, catch_exceptions=False)

@@ -23,7 +23,6 @@ from orchestrion import (
     Output,
     Request,
     Usage,
-    UsageError,
     View,
 )
 
@@ -69,12 +68,10 @@ class A2A:
         """Yield the agent; its connections are closed at the end.
 
         Raises:
-            UsageError: the key is missing.
+            UsageError: the key is missing or unusable.
         """
         name = f"a2a:{ctx.path.removeprefix('agents.')}"
         key = "" if self.key_env is None else ctx.secret(self.key_env).reveal()
-        if not key.isascii() or not key.isprintable():
-            raise UsageError(f"{ctx.path}: {self.key_env} is not a key: it has odd characters")
         if not ctx.live:
             yield _Opened(self, name, None)
             return

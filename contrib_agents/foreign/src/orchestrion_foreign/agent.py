@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any, Protocol
 
 import msgspec
-from attrs import asdict, frozen
+from attrs import frozen
 from orchestrion_llm import Limits, Price
 
 from orchestrion import (
@@ -17,7 +17,6 @@ from orchestrion import (
     Agent,
     Answer,
     CallError,
-    CallLimits,
     Calls,
     Key,
     Meta,
@@ -275,7 +274,7 @@ class _Opened(Agent):
             content,
             VERSION,
             sample=key.hex(),
-            limits=CallLimits(**asdict(settings.limits)),
+            limits=settings.limits,
             timeout=settings.timeout,
         )
         answer = (await calls.run(request, attempt, reserve)).data

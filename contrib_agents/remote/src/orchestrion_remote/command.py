@@ -12,7 +12,6 @@ from orchestrion.cli import (
     block_option,
     in_loop,
     note,
-    options,
     override_option,
     stopped_by_signals,
 )
@@ -49,9 +48,7 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--client-ca", type=_FILE, help="Callers need a certificate signed by one of these.")
 @override_option
 @block_option
-@click.pass_context
 def agent_server(
-    ctx: click.Context,
     target: str,
     names: tuple[str, ...],
     host: str,
@@ -91,7 +88,7 @@ def agent_server(
 
     async def serve() -> None:
         stop = asyncio.Event()
-        async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
+        async with open_run(target, overrides, block) as trained:
             for line in trained.notes:
                 note(line)
             with stopped_by_signals(stop):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 
 import msgspec
 import uvicorn
@@ -16,7 +16,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrion import UsageError, is_local
-from orchestrion.cli import Impatient, listener
+from orchestrion.cli import UVICORN, Impatient, listener, running
 from orchestrion_remote.body import LARGEST, view_and_key
 from orchestrion_remote.server import AGAIN, Agents, RefusedError, Settings
 
@@ -51,31 +51,20 @@ async def serving_http(
     config = uvicorn.Config(
         app,
         http=_Protocol,
-        lifespan="off",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
         timeout_graceful_shutdown=CLOSING,
         ssl_certfile=settings.cert,
         ssl_keyfile=settings.cert_key,
         ssl_ca_certs=None if settings.client_ca is None else str(settings.client_ca),
         ssl_cert_reqs=ssl.CERT_NONE if settings.client_ca is None else ssl.CERT_REQUIRED,
+        **UVICORN,
     )
     try:
         config.load()
     except OSError as error:
         raise UsageError(f"the certificates cannot be used: {error}") from None
     with listener(host, port) as opened:
-        server = uvicorn.Server(config)
-        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
-        done = asyncio.create_task(server.serve(sockets=[opened]))
-        try:
+        async with running(uvicorn.Server(config), opened):
             yield opened.getsockname()[1]
-        finally:
-            server.should_exit = True
-            await done
 
 
 class _Service:

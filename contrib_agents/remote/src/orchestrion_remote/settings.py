@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Annotated, Any, ClassVar, Protocol
 
-from attrs import asdict, frozen
+from attrs import frozen
 from orchestrion_llm import Limits
 
 from orchestrion import (
@@ -15,7 +15,6 @@ from orchestrion import (
     Agent,
     Answer,
     CallError,
-    CallLimits,
     Calls,
     Key,
     Meta,
@@ -126,8 +125,6 @@ class Remote:
         name = ctx.path.removeprefix("agents.")
         service = f"{self.protocol}:{name}"
         key = "" if self.key_env is None else ctx.secret(self.key_env).reveal()
-        if not key.isascii() or not key.isprintable():
-            raise UsageError(f"{ctx.path}: {self.key_env} is not a key: it has odd characters")
         if not ctx.live:
             yield _RemoteAgent(self, service, None)
             return
@@ -228,7 +225,7 @@ class _RemoteAgent(Agent):
             self.service,
             content,
             sample=name,
-            limits=CallLimits(**asdict(settings.limits)),
+            limits=settings.limits,
             timeout=settings.timeout + GRACE,
         )
         answer = await calls.run(request, do, reserve)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from orchestrion._cli.common import note
@@ -15,6 +17,15 @@ try:
 except ImportError:  # pragma: no cover - systems without limits of this kind
     resource = None  # type: ignore[assignment]
 
+UVICORN: Mapping[str, Any] = {
+    "lifespan": "off",
+    "ws": "none",
+    "log_config": None,
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+}
+"""Settings of uvicorn with which it logs nothing and believes no header about its clients."""
 HEAD_SECONDS = 20.0
 """From the connection, or the last answer, to the end of a request's headers."""
 RESERVED = 4
@@ -83,6 +94,18 @@ def _descriptors() -> int:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = limit if soft == resource.RLIM_INFINITY else soft
     return limit
+
+
+@asynccontextmanager
+async def running(server: Any, opened: socket.socket) -> AsyncIterator[asyncio.Task[None]]:
+    """Run a `uvicorn.Server`, which leaves signals alone, until the block ends; yield its task."""
+    server.capture_signals = nullcontext
+    task = asyncio.create_task(server.serve(sockets=[opened]))
+    try:
+        yield task
+    finally:
+        server.should_exit = True
+        await task
 
 
 class Impatient:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrion import UsageError, is_local
-from orchestrion.cli import Impatient, listener
+from orchestrion.cli import UVICORN, Impatient, listener, running
 from orchestrion.runs import Trained, fewer_collections
 from orchestrion_serve.gateway import Gateway
 from orchestrion_serve.in_use import InUse
@@ -71,28 +71,17 @@ async def serving(
     config = uvicorn.Config(
         gateway.app(),
         http=_Protocol,
-        lifespan="off",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
         timeout_graceful_shutdown=CLOSING,
+        **UVICORN,
     )
     with listener(host, port) as opened, fewer_collections():
-        server = uvicorn.Server(config)
-        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{opened.getsockname()[1]}"
-        done = asyncio.create_task(server.serve(sockets=[opened]))
-        try:
-            yield Serving(address, gateway, done)
-        finally:
+        async with running(uvicorn.Server(config), opened) as done:
             try:
-                await gateway.drain()
+                yield Serving(address, gateway, done)
             finally:
-                server.should_exit = True
-                await done
+                await gateway.drain()
 
 
 def _silent(record: Mapping[str, object]) -> None:

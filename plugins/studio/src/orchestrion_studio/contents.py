@@ -67,28 +67,23 @@ def printable(data: Any) -> Any:
 
 
 def pretty(data: Any, most: int | None = None) -> str:
-    """Return data as JSON with indents; without them where it is too deep for that.
+    """Return data as JSON with indents; a note in its place where it is nested too deeply.
 
     Args:
         data: plain data, mappings and lists that cannot be changed included.
         most: stop soon after so many characters.
     """
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=2, default=_plain)
+    pieces, size = [], 0
     try:
-        pieces, size = [], 0
-        for piece in json.JSONEncoder(ensure_ascii=False, indent=2, default=_plain).iterencode(
-            data
-        ):
+        for piece in encoder.iterencode(data):
             pieces.append(piece)
             size += len(piece)
             if most is not None and size > most:
                 break
-        return "".join(pieces)
-    except RecursionError:
-        pass
-    try:
-        return json.dumps(data, ensure_ascii=False, default=_plain)
     except RecursionError:
         return "(nested too deeply to be shown)"
+    return "".join(pieces)
 
 
 def _plain(value: Any) -> Any:

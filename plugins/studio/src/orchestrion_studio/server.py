@@ -6,7 +6,7 @@ from pathlib import Path
 
 import uvicorn
 
-from orchestrion.cli import listener, note
+from orchestrion.cli import UVICORN, listener, note
 from orchestrion_studio.app import create_app
 from orchestrion_studio.page import warm
 from orchestrion_studio.panels import makers
@@ -20,12 +20,7 @@ def serve(folder: Path, host: str, port: int, token: str | None) -> None:
     """
     config = uvicorn.Config(
         create_app(folder, token=token),
-        lifespan="off",
-        ws="none",
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
+        **UVICORN,
         timeout_graceful_shutdown=1,  # pages that follow a run never end by themselves
     )
     with listener(host, port) as opened:
