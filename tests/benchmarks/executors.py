@@ -8,6 +8,8 @@
 It prints, for a run in one process and with two workers: wall-clock seconds, processor seconds of
 the leading process and of its workers, and whether metrics, episodes and checkpoint are the same.
 Wall-clock times mean something on a machine that does nothing else; processor seconds do on any.
+From these comes what two cores can gain: the critical path is at most all of the leading process
+and the busier worker after each other, and at least half of everything.
 `item` is what an episode of one turn that does nothing costs beside the same in this process.
 `batches` is why teams with local models stay in one process: what a batch gains, and what two
 workers with half of it each could gain beside.
@@ -19,14 +21,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from orchestrion_executors import processes
 
 from orchestrion import Job, Key
 from orchestrion._engine.calls import CallPath
@@ -56,9 +61,27 @@ def processor() -> tuple[float, float]:
     return own.ru_utime + own.ru_stime, others.ru_utime + others.ru_stime
 
 
+def processor_of(pid: int) -> float:
+    """Return the processor seconds of a process that lives, and of those it waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+class Accounted(processes.WorkerProcess):
+    """A worker process whose processor seconds are known when it ends."""
+
+    used: ClassVar[list[float]] = []
+
+    async def close(self) -> None:
+        with suppress(OSError):
+            self.used.append(processor_of(self.process.pid))
+        await super().close()
+
+
 def run(name: str, executor: dict[str, Any]) -> None:
     """Train an example in this process, and with the executor."""
-    results, walls = [], []
+    results, walls, totals = [], [], []
+    processes.WorkerProcess = Accounted  # type: ignore[misc]
     for use in (None, executor):
         with tempfile.TemporaryDirectory() as folder:
             before, began = processor(), time.perf_counter()
@@ -68,6 +91,7 @@ def run(name: str, executor: dict[str, Any]) -> None:
             train(from_data(data), Path(folder, "run"))
             walls.append(time.perf_counter() - began)
             own, others = (b - a for a, b in zip(before, processor(), strict=True))
+            totals.append(own + others)
             results.append(result(Path(folder, "run")))
         where = "one process" if use is None else f"{use['workers']} workers ({use['use']})"
         print(
@@ -76,6 +100,14 @@ def run(name: str, executor: dict[str, Any]) -> None:
         )
     same = "the same" if results[0] == results[1] else "DIFFERENT"
     print(f"{name}: wall {walls[0] / walls[1]:.2f} times as fast; results: {same}", flush=True)
+    if Accounted.used:
+        longest, shortest = own + max(Accounted.used), max(totals[1] / 2, own)
+        print(
+            f"{name}: critical path {shortest:.1f} to {longest:.1f} s of {totals[0]:.1f} s, so "
+            f"{totals[0] / longest:.2f} to {totals[0] / shortest:.2f} times as fast",
+            flush=True,
+        )
+        Accounted.used.clear()
 
 
 @asynccontextmanager

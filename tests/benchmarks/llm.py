@@ -7,7 +7,11 @@ Arguments: concurrent episodes, calls in each, seconds that the server takes to 
 server runs in a process of its own. Every figure is of this process: `bare` makes the same calls,
 as many at a time, with the vendor's SDK as its manual says; `model` makes them through the plugin's
 model and core's calls, with limiter, budget, journal (each answer is durable before it is used)
-and prices. The floor is the larger of the latency path and the bare SDK's CPU time.
+and prices; `path` likewise, but where the SDK would send a request it only waits as long, and
+`wait` does nothing else. The floor is the larger of the latency path and the bare SDK's CPU time.
+Our own CPU time a call is that of `path` without that of `wait`: all we do beside SDK and sockets.
+`raw` is the SDK on our transport, sending the same bytes: the model without it is the same figure
+once more, as a small difference of large numbers.
 
 Wall time says nothing where others keep the machine busy: read the CPU time then.
 """
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import multiprocessing
 import os
 import sys
@@ -29,7 +34,7 @@ from typing import Any
 from attrs import frozen
 from orchestrion_llm.models import AnthropicModel, OpenAIModel
 from orchestrion_llm.prices import Price
-from orchestrion_offline.server import serving
+from orchestrion_offline.server import StubServer, serving
 from orchestrion_offline.settings import Serving
 from orchestrion_offline.speakers.plain import Line, Scripted
 
@@ -53,6 +58,13 @@ def serve(seconds: float, pipe: Connection) -> None:
             await asyncio.Event().wait()
 
     asyncio.run(run())
+
+
+def answered(vendor: str) -> bytes:
+    """Return the body of the server's answer."""
+    path = "/v1/messages" if vendor == "anthropic" else "/v1/chat/completions"
+    body = json.dumps({"model": "m", "max_tokens": 100, "messages": MESSAGES}).encode()
+    return StubServer(SPEAKERS).handle("POST", path, {"x-api-key": "k"}, body).parts[0][1]
 
 
 @frozen
@@ -111,7 +123,52 @@ async def bare(vendor: str, url: str, episodes: int, calls: int) -> Took:
         return await measured(episodes, calls, call)
 
 
-async def model(vendor: str, url: str, episodes: int, calls: int) -> Took:
+async def raw(vendor: str, url: str, episodes: int, calls: int) -> Took:
+    """Measure the SDK and its transport alone: the same bytes, nothing read."""
+    import httpx2
+    import msgspec
+    from orchestrion_llm import client as at
+
+    base = f"{url}/v1" if vendor == "openai" else url
+    sdk = at.open_sdk(vendor, "k", base, {}, 600.0)
+    path = "/chat/completions" if vendor == "openai" else "/v1/messages"
+    content = msgspec.json.encode({"model": "m", "messages": MESSAGES, "max_tokens": 100})
+    headers = {"Content-Type": "application/json", "Idempotency-Key": "k"}
+
+    async def call(i: int, j: int) -> object:
+        return await sdk.client.post(
+            path,
+            cast_to=httpx2.Response,
+            content=content,
+            options={"headers": headers, "timeout": 600.0},
+        )
+
+    async with sdk.client:
+        return await measured(episodes, calls, call)
+
+
+async def wait(vendor: str, url: str, episodes: int, calls: int) -> Took:
+    """Only the wait."""
+
+    async def call(i: int, j: int) -> None:
+        await asyncio.sleep(WAIT)
+
+    return await measured(episodes, calls, call)
+
+
+async def path(vendor: str, url: str, episodes: int, calls: int) -> Took:
+    """Measure the plugin's model with a journal on disk, and a wait instead of the SDK."""
+    import httpx2
+
+    async def post(*_: Any, **__: Any) -> httpx2.Response:
+        await asyncio.sleep(WAIT)
+        return response
+
+    response = httpx2.Response(200, content=answered(vendor))
+    return await model(vendor, url, episodes, calls, post)
+
+
+async def model(vendor: str, url: str, episodes: int, calls: int, post: Any = None) -> Took:
     """Return the plugin's model on core's path, with a journal on disk."""
     more: Any = {"model": "m", "preflight": False, "max_tokens": 100, "price": Price(1, 2)}
     settings = (
@@ -125,6 +182,8 @@ async def model(vendor: str, url: str, episodes: int, calls: int) -> Took:
             core = CallPath(Budget(), journal=store.journal)
             engine = engine_for({"a": ScriptedAgent()}, Fixed(), calls=core)
             async with settings.open(OpenContext("models.m", Key(1))) as opened:
+                if post is not None:
+                    opened._client._sdk.client.post = post  # type: ignore[attr-defined]
                 handles = [ActivationCalls(engine, Key(2).child(i)) for i in range(episodes)]
 
                 async def call(i: int, j: int) -> object:
@@ -135,7 +194,7 @@ async def model(vendor: str, url: str, episodes: int, calls: int) -> Took:
         return took
 
 
-KINDS = {"bare": bare, "model": model}
+KINDS = {"bare": bare, "raw": raw, "model": model, "path": path, "wait": wait}
 
 
 def main(arguments: list[str]) -> None:
@@ -163,9 +222,14 @@ def main(arguments: list[str]) -> None:
         for name, one in took.items():
             print(f"{vendor:9} {name:6} {one}")
         floor = max(calls * seconds, took["bare"].cpu)
+        own, again = (
+            1000 * (took[one].cpu - took[without].cpu) / (episodes * calls)
+            for one, without in (("path", "wait"), ("model", "raw"))
+        )
         print(
             f"{vendor:9} model / floor {took['model'].cpu / floor:.2f} in CPU time, "
-            f"{took['model'].wall / floor:.2f} in wall time; load {os.getloadavg()[0]:.1f}"
+            f"{took['model'].wall / floor:.2f} in wall time; own CPU a call {own:.3f} ms "
+            f"(over HTTP {again:.3f}); load {os.getloadavg()[0]:.1f}"
         )
     server.terminate()
     server.join()

@@ -1,11 +1,14 @@
-"""How often intervals of off-policy estimates hold the truth, on simulated logs where it is known.
+"""Off-policy estimates and learning, on simulated logs whose truth is known.
 
-    python -m tests.benchmarks.ope [--logs 500] [--sizes 200 1000 5000] [--rewards rare]
+    python -m tests.benchmarks.ope coverage [--logs 500] [--sizes 200 1000 5000] [--rewards rare]
+    python -m tests.benchmarks.ope refusal
+    python -m tests.benchmarks.ope learning [--seeds 5] [--decisions 2000]
 
-Each log is of a problem drawn anew. Printed is how often the 95 % interval of the doubly robust
-estimate holds the true value, by how rewards come about (linear, bent, where ridges are the wrong
-model of them, or rare successes), how the logging policy explores, and whether the target policy
-draws its choices.
+`coverage`: how often the 95 % interval of the doubly robust estimate holds the true value, over
+simulated logs that are each of a problem drawn anew; by how rewards come about (linear, bent,
+where ridges are the wrong model of them, or rare successes), how the logging policy explores, and
+whether the target policy draws its choices. `refusal`: how often a log without overlap is refused.
+`learning`: `from-logs` on so many decisions taken at random, beside learning online from as many.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Encoded
 from orchestrion_logged.decisions import Decisions
 from orchestrion_logged.evaluating import Evaluator
+from orchestrion_logged.fitting import choose, fit
+from orchestrion_logged.learning import learn
+from orchestrion_logged.ridges import Inputs, Ridges
 
 from orchestrion import Observation, Problem, Situation, Trajectory
 
@@ -183,15 +189,136 @@ def case(size: int, options: argparse.Namespace, draw: np.random.Generator) -> C
     return Case(*kind, False, e.low <= truth <= e.high, e.high - e.low, e.mean - truth)  # type: ignore[arg-type, call-arg]
 
 
+# -------------------------------------------------------------------------------- refusal
+
+
+def refusal(options: argparse.Namespace) -> None:
+    """Print how often logs are refused that cannot tell."""
+    kinds = (
+        "the target's choice was never logged",
+        "it was logged in other contexts only",
+        "in a half of the contexts it was not",
+    )
+    for kind, name in enumerate(kinds):
+        refused = 0
+        for i in range(options.logs):
+            draw = np.random.default_rng([options.seed, i])
+            problem = simulated("linear", "uniform", "fixed", draw)
+            x = draw.normal(size=(1000, problem.width))
+            wanted = problem.target(x)
+            if kind == 0:
+                wanted = np.eye(wanted.shape[1])[np.zeros(1000, int)]
+            chance = (1 - wanted) / (1 - wanted).sum(axis=1, keepdims=True)
+            if kind == 2:
+                chance = np.where(x[:, :1] > 0, wanted, chance)
+            choice = (chance.cumsum(axis=1) > draw.random((1000, 1))).argmax(axis=1)
+            at = np.arange(1000)
+            reward = (draw.random(1000) < problem.mean(x)[at, choice]).astype(float)
+            decisions = decisions_of(x, choice, chance[at, choice], reward, wanted.shape[1])
+            judged = Evaluator(decisions, features_only(decisions)).judge("target", wanted)
+            refused += bool(judged.refusal)
+        print(f"{name:40} {refused} of {options.logs} refused", flush=True)
+
+
+# ------------------------------------------------------------------------------- learning
+
+ROUNDS = 10
+"""After each tenth of its decisions the online learner learns anew."""
+
+
+def learning(options: argparse.Namespace) -> None:
+    """Print the true value of what is learned from random decisions and online, by problem."""
+    gaps = []
+    print("rewards  seed  logged  online     gap    best  random")
+    for kind in options.rewards:
+        for seed in range(options.seed, options.seed + options.seeds):
+            draw = np.random.default_rng([seed, 77])
+            problem = simulated(kind, "uniform", "fixed", draw)
+            truth = draw.normal(size=(CONTEXTS, problem.width))
+            mean = problem.mean(truth)
+            values = [
+                float(
+                    mean[
+                        np.arange(CONTEXTS), learner(problem, options.decisions, draw)(truth)
+                    ].mean()
+                )
+                for learner in (from_log, online)
+            ]
+            gaps.append(values[1] - values[0])
+            print(
+                f"{kind:7} {seed:5} {values[0]:7.4f} {values[1]:7.4f} {gaps[-1]:7.4f} "
+                f"{mean.max(axis=1).mean():7.4f} {mean.mean():7.4f}",
+                flush=True,
+            )
+    print(f"mean gap {np.mean(gaps):.4f}, largest {np.max(gaps):.4f}")
+
+
+Chooser = Callable[[Floats], NDArray[np.int64]]
+
+
+def numbers(x: Floats, k: int) -> Inputs:
+    return Inputs(np.broadcast_to(x[:, None], (len(x), k, x.shape[1])), ("",) * len(x))
+
+
+def from_log(problem: Simulated, size: int, draw: np.random.Generator) -> Chooser:
+    """Return as the trainer `from-logs` learns."""
+    decisions, wanted = problem.log(size, draw)
+    x = np.array([one.observation.features for one in decisions.situations if one.observation])
+    k = wanted.shape[1]
+    model = learn(decisions, numbers(x, k), draw)
+    return lambda fresh: model.bounds(numbers(fresh, k)).argmax(axis=1)
+
+
+def online(problem: Simulated, size: int, draw: np.random.Generator) -> Chooser:
+    """Thompson sampling over the same regressions, which choose their features anew each time."""
+    x = draw.normal(size=(size, problem.width))
+    mean = problem.mean(x)
+    k, step = mean.shape[1], size // ROUNDS
+    choice, reward = draw.integers(0, k, size), np.zeros(size)
+    model = None
+    for start in range(0, size, step):
+        now = slice(start, start + step)
+        if model is not None:
+            choice[now] = sampled(model, numbers(x[now], k), draw).argmax(axis=1)
+        got = mean[np.arange(size), choice][now]
+        noisy = got + problem.noise * draw.normal(size=len(got))
+        reward[now] = noisy if problem.noise else draw.random(len(got)) < got
+        seen = numbers(x[: start + step], k)
+        past = choice[: start + step]
+        shape = choose(seen, past, reward[: start + step], draw)
+        model = fit(shape, seen, past, reward[: start + step], spread=True)
+    assert model is not None
+    final = model
+    return lambda fresh: final.values(numbers(fresh, k)).argmax(axis=1)
+
+
+def sampled(model: Ridges, inputs: Inputs, draw: np.random.Generator) -> Floats:
+    """Return a draw of each value [n, k] from its own normal distribution."""
+    values = model.values(inputs)
+    model.supported[:], model.caution = True, 1.0
+    spread = np.maximum(values - model.bounds(inputs), 0)
+    result: Floats = values + spread * draw.normal(size=values.shape)
+    return result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["coverage", "refusal", "learning"])
     parser.add_argument("--logs", type=int, default=500)
     parser.add_argument("--sizes", type=int, nargs="+", default=[200, 1000, 5000])
     parser.add_argument("--rewards", nargs="+", default=["linear", "noisy", "bent", "rare"])
     parser.add_argument("--logging", nargs="+", default=["uniform", "soft", "steep"])
     parser.add_argument("--target", nargs="+", default=["fixed", "drawn"])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--decisions", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    coverage(parser.parse_args())
+    options = parser.parse_args()
+    if options.what == "coverage":
+        coverage(options)
+    elif options.what == "refusal":
+        refusal(options)
+    else:
+        learning(options)
 
 
 if __name__ == "__main__":

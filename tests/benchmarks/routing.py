@@ -2,18 +2,21 @@
 
     python dev.py python -m tests.benchmarks.routing TABLE PRICES                # held out of it
     python dev.py python -m tests.benchmarks.routing TABLE PRICES TEST           # judged on TEST
-    python dev.py python -m tests.benchmarks.routing TABLE PRICES - 0,0.05,0.2 seed=3
+    python dev.py python -m tests.benchmarks.routing TABLE PRICES - 0,0.05,0.2 seed=3 shift=2
 
 TABLE and TEST are tables of scores as the task `recorded` reads them, with texts; PRICES has the
 price of a call of each model. Without TEST (or `-`), 50 questions of each group that has 150 are
-held out. Then weights of cost, and overrides of docs/examples/routing.yaml.
+held out, others by other seeds (`held=1`); `shift=2` leaves whole groups out, every
+fourth from the third, which is a test of how a router bears questions of a new kind. Then weights
+of cost, and overrides of docs/examples/routing.yaml. `online=0` leaves out learning online.
 
 `learned` and `learned online` are trained by the engine: the first plays every model on every
-question, the second one model on each of 5,000 questions. All else is fitted here by scikit-learn,
-on TF-IDF (20,000 runs of one and two words) reduced to 100 components, or on all of it (`ridge`).
-`kNN`, `SVM` and `MLP` are what LLMRouter calls by these names: they learn the label of the best
-model (5 neighbours; radial kernel; layers of 64 and 32). `100 neighbours` takes the mean score of
-each model among them. Nobody but `oracle` and `best of group` is told a test question's group.
+question, the second one model on each of 5,000 questions. All else is fitted here by scikit-learn
+and torch, on TF-IDF (20,000 runs of one and two words) reduced to 100 components, or on all of it
+(`ridge`). `kNN`, `SVM`, `MLP` and `MF` are what LLMRouter calls by these names: they learn the
+label of the best model (5 neighbours; radial kernel; layers of 64 and 32; factors of 128 by pairs
+of best and other). `100 neighbours` takes the mean score of each model among them. Nobody but
+`oracle` and `best of group` is told a test question's group.
 
 Intervals are 95 %, paired bootstrap over the questions judged. The area under the curve is the mean
 accuracy over all prices between the cheapest and the dearest model, where a price between two
@@ -73,15 +76,17 @@ def questions(rows: Sequence[Row], models: Sequence[str]) -> Questions:
     )
 
 
-def held_out(rows: Sequence[Row]) -> set[str]:
+def held_out(rows: Sequence[Row], seed: int, shift: int | None) -> set[str]:
     """Ids that are kept aside."""
     groups: dict[str, list[str]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row.id)
+    if shift is not None:
+        return {name for group in sorted(groups)[shift::4] for name in groups[group]}
     chosen: set[str] = set()
     for group, ids in sorted(groups.items()):
         if len(ids) >= LEAST:
-            Key(0).child("routing", group).random().shuffle(ids)
+            Key(seed).child("routing", group).random().shuffle(ids)
             chosen |= set(ids[:PER_GROUP])
     return chosen
 
@@ -191,12 +196,47 @@ def labels(rewards: Floats, given: Features) -> dict[str, NDArray[np.int64]]:
 
     best = rewards.argmax(axis=1)
     x, new = given.dense
-    routers = {
-        "kNN": KNeighborsClassifier(5, metric="cosine"),
-        "SVM": SVC(),
-        "MLP": MLPClassifier((64, 32), early_stopping=True, random_state=0),
-    }
-    return {name: router.fit(x, best).predict(new) for name, router in routers.items()}
+    result = {"MF": factors(x, rewards, new)}
+    for name, model in (
+        ("kNN", KNeighborsClassifier(5, metric="cosine")),
+        ("SVM", SVC()),
+        ("MLP", MLPClassifier((64, 32), early_stopping=True, random_state=0)),
+    ):
+        result[name] = model.fit(x, best).predict(new)
+    return result
+
+
+def factors(x: Floats, rewards: Floats, new: Floats) -> NDArray[np.int64]:
+    """Matrix factorisation: v (P[model] * W q), by pairs of the best model and each other."""
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    models, width = rewards.shape[1], 128
+    p = torch.nn.Parameter(torch.randn(models, width) / width**0.5)
+    project, out = torch.nn.Linear(x.shape[1], width, bias=False), torch.nn.Linear(width, 1, False)
+    optimiser = torch.optim.Adam([p, *project.parameters(), *out.parameters()], 1e-3)
+    rows = torch.tensor(x / np.linalg.norm(x, axis=1, keepdims=True), dtype=torch.float32)
+    best = torch.tensor(rewards.argmax(axis=1))
+
+    def scored(q: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = out(project(q)[:, None] * p[None])[..., 0]
+        return result
+
+    for _ in range(30):
+        for part in torch.split(torch.randperm(len(rows)), 256):
+            score = scored(rows[part])
+            ahead = score.gather(1, best[part, None]) - score
+            loss = -torch.nn.functional.logsigmoid(ahead).mean()
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+    with torch.no_grad():
+        unit = new / np.linalg.norm(new, axis=1, keepdims=True)
+        chosen: NDArray[np.int64] = (
+            scored(torch.tensor(unit, dtype=torch.float32)).argmax(1).numpy()
+        )
+    return chosen
 
 
 # ------------------------------------------------------------------------------ figures
@@ -255,12 +295,15 @@ def main(table: str, prices: str, test_table: str = "-", *rest: str) -> None:
     weights = [0.0, 0.05, 0.2]
     if rest and "=" not in rest[0]:
         weights, rest = [float(w) for w in rest[0].split(",")], rest[1:]
+    own = {name: int(value) for name, _, value in (one.partition("=") for one in rest)
+           if name in ("shift", "online", "held")}  # fmt: skip
+    overrides = [one for one in rest if one.partition("=")[0] not in own]
     whole = read_table(Path(table))
     models = whole.models
     listed = read_prices(Path(prices), models)
     costs = np.array([listed[model] for model in models])
     if test_table == "-":
-        kept = held_out(whole.rows)
+        kept = held_out(whole.rows, own.get("held", 0), own.get("shift"))
         learn = questions([row for row in whole.rows if row.id not in kept], models)
         test = questions([row for row in whole.rows if row.id in kept], models)
     else:
@@ -270,22 +313,24 @@ def main(table: str, prices: str, test_table: str = "-", *rest: str) -> None:
     print(f"{len(models)} models, {len(learn.ids)} questions to learn from, {len(test.ids)} judged")
     given = features(learn, test)
     expected = values(learn, test, given)
+    online = own.get("online", ONLINE)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.jsonl"
         write(path, learn, test, models)
         for weight in weights:
             every = len(learn.ids) * len(models)
-            changes = [f"reward.cost_weight={weight}", *rest]
+            changes = [f"reward.cost_weight={weight}", *overrides]
             full = [*changes, f"trainer.episodes={every}", "trainer.feedback=full"]
             mine, spent = trained(
                 path, Path(prices).resolve(), Path(folder) / f"full-{weight:g}", full
             )
             print(f"\ncost weight {weight:g}: trained in {spent:.0f} s CPU")
             rewards = {"learned": mine}
-            played = [*changes, f"trainer.episodes={ONLINE}", "trainer.feedback=played"]
-            rewards["learned online"], _ = trained(
-                path, Path(prices).resolve(), Path(folder) / f"online-{weight:g}", played
-            )
+            if online:
+                played = [*changes, f"trainer.episodes={online}", "trainer.feedback=played"]
+                rewards["learned online"], _ = trained(
+                    path, Path(prices).resolve(), Path(folder) / f"online-{weight:g}", played
+                )
             rows = np.arange(len(test.ids))
             for name, expect in expected.items():
                 worth = test.scores - weight * costs

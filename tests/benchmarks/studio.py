@@ -1,18 +1,23 @@
 """How quick the studio is with 100,000 episodes and with 1,000 runs, and what looking on costs.
 
-    python dev.py python -m tests.benchmarks.studio [--pairs N] [--iterations N]
+    python dev.py python -m tests.benchmarks.studio [--keep FOLDER] [--only PART ...]
+        [--pairs N] [--iterations N]
 
 Pages are fetched from the command `orchestrion studio` over HTTP: the first time after it started,
-then the median of ten. Training with and without a studio that follows it alternates in pairs, each
-first in turn; of the ratios of the pairs the median and the quartiles are printed, of the time of
-the run and of the processor time of its process. A run of `--iterations` takes so many times a
-thirtieth of a second, about.
+then the median of ten. Where Playwright and Chromium are installed, the first paint is measured
+too, beside that of a page of one sentence. Training with and without a studio that follows it
+alternates in pairs, each first in turn; of the ratios of the pairs the median and the quartiles are
+printed, of the time of the run and of the processor time of its process. A run of `--iterations`
+takes so many times a thirtieth of a second, about.
+`--keep` leaves the generated store in a folder, and takes the one that is there. `--only` names
+the parts to measure: "pages" over HTTP, "paint" in the browser, "many" runs, "pairs" of trainings.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -26,7 +31,7 @@ from statistics import median
 
 from orchestrion.runs import RunReader, RunStore
 from tests.benchmarks.startup import children
-from tests.benchmarks.support import EXAMPLES, processor_of
+from tests.benchmarks.support import EXAMPLES
 from tests.plugins.studio.made import CONFIG, episode, make_run, outcomes
 
 ITERATIONS, EPISODES, RUNS = 400, 250, 1000
@@ -47,36 +52,49 @@ PAGES = {
     "episode": "/episode/large-1?id=0/399/249",
 }
 """By name: the address of a page of the large store."""
+PARTS = ("pages", "paint", "many", "pairs")
 REPEATS = 10
 PROGRAM = str(Path(sys.executable).parent / "orchestrion")
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=240)
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        large(folder / "large")
-        with studio(folder / "large") as server:
-            fetches(server)
-            print(f"memory of the server {server.memory():.0f} MB")
-        many(folder / "many")
-        with studio(folder / "many") as server:
-            first = fetch(server, "/runs")
-            later = [fetch(server, "/runs?q=run") for _ in range(REPEATS)]
-            print(f"{RUNS} runs  first {first:6.0f} ms, then {median(later):6.0f} ms")
-            print(f"memory of the server {server.memory():.0f} MB")
-        looked_on(folder, options.pairs, options.iterations)
+        folder = options.keep or Path(name)
+        if {"pages", "paint"} & set(options.only):
+            large(folder / "large")
+            with studio(folder / "large") as server:
+                if "pages" in options.only:
+                    fetches(server)
+                if "paint" in options.only:
+                    paint(server)
+                print(f"memory of the server {server.memory():.0f} MB")
+        if "many" in options.only:
+            many(folder / "many")
+            with studio(folder / "many") as server:
+                first = fetch(server, "/runs")
+                later = [fetch(server, "/runs?q=run") for _ in range(REPEATS)]
+                print(f"{RUNS} runs  first {first:6.0f} ms, then {median(later):6.0f} ms")
+                print(f"memory of the server {server.memory():.0f} MB")
+        if "pairs" in options.only:
+            looked_on(Path(name), options.pairs, options.iterations)
 
 
 # ------------------------------------------------------------------ stores
 
 
 def large(folder: Path) -> None:
-    """Write a run of 100,000 episodes."""
+    """Write a run of 100,000 episodes, unless it is there."""
     directory = folder / "large-1"
+    if directory.exists():
+        return
     folder.mkdir(parents=True)
     began = time.perf_counter()
     said = "a sentence of what an agent says in a turn. " * 8
@@ -104,7 +122,9 @@ def large(folder: Path) -> None:
 
 
 def many(folder: Path) -> None:
-    """Write a thousand small runs in nested folders."""
+    """Write a thousand small runs in nested folders, unless they are there."""
+    if folder.exists():
+        return
     first = make_run(folder / "part-0" / "run-0", iterations=40)
     for number in range(1, RUNS):
         shutil.copytree(first, folder / f"part-{number % 10}" / f"run-{number}")
@@ -127,7 +147,8 @@ class Server:
 
     def cpu(self) -> float:
         """Return the processor time that it took so far, in seconds."""
-        return processor_of(self.process.pid)
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -161,6 +182,31 @@ def fetch(server: Server, address: str) -> float:
     connection.close()
     assert answer.status == 200, (address, answer.status)
     return took
+
+
+def paint(server: Server) -> None:
+    """Print the first contentful paint of each page, if there is a browser."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        print("first paint: Playwright is not installed")
+        return
+    look = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        for name, address in PAGES.items():
+            times = []
+            for _ in range(3):
+                context = browser.new_context()
+                page = context.new_page()
+                page.goto(f"http://127.0.0.1:{server.port}{address}", wait_until="load")
+                # Not `wait_for_function`: it evaluates texts in the page, which its policy forbids.
+                while (painted := page.evaluate(look)) is None:
+                    page.wait_for_timeout(20)
+                times.append(painted)
+                context.close()
+            print(f"{name:<12} first paint {median(times):6.0f} ms in a fresh profile")
+        browser.close()
 
 
 # ------------------------------------------------------------------ what looking on costs

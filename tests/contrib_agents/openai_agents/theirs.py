@@ -6,15 +6,18 @@ Each is there three times over: `langgraph_X`, `pydantic_ai_X` and `openai_agent
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypedDict
 
+import openai
 from agents import (
     Agent,
     Model,
     ModelProvider,
     ModelResponse,
+    OpenAIChatCompletionsModel,
     RunContextWrapper,
     Usage,
     function_tool,
@@ -32,10 +35,12 @@ from pydantic_ai import DeferredToolRequests, RunContext
 from pydantic_ai.messages import ModelMessage, TextPart
 from pydantic_ai.messages import ModelResponse as Response
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
 
-from orchestrion import Output, Trajectory, View
+from orchestrion import Output, View
 from orchestrion import Usage as Usage_
 
 SEEN: list[Any] = []
@@ -172,14 +177,6 @@ pydantic_ai_waits = pydantic_ai(_waits)
 openai_agents_waits = openai_agents(_waits)
 
 
-async def _asks(state: MessagesState) -> dict[str, Any]:
-    usage = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
-    return {"messages": [AIMessage("heard", usage_metadata=usage)]}
-
-
-langgraph_asks = _graph(_asks)
-
-
 class _Structured(MessagesState):  # type: ignore[misc]  # its types are not read
     structured_response: Answer
 
@@ -234,6 +231,49 @@ async def openai_agents_reverses() -> AsyncIterator[Any]:
         yield openai_agents(lambda text: text[::-1])
     finally:
         OPEN.append("closed")
+
+
+# -------------------------------------------------------------------- by the frameworks' clients
+
+
+def _client() -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=os.environ["THEIR_URL"], api_key="any", max_retries=0)
+
+
+@asynccontextmanager
+async def langgraph_asks() -> AsyncIterator[Any]:
+    """Yield a graph that asks by OpenAI's client, without LangChain's models."""
+    async with _client() as client:
+
+        async def ask(state: MessagesState) -> dict[str, Any]:
+            said = await client.chat.completions.create(
+                model="parrot", messages=[{"role": "user", "content": state["messages"][-1].text}]
+            )
+            assert said.usage is not None
+            usage = {
+                "input_tokens": said.usage.prompt_tokens,
+                "output_tokens": said.usage.completion_tokens,
+                "total_tokens": said.usage.total_tokens,
+            }
+            text = said.choices[0].message.content
+            return {"messages": [AIMessage(text, usage_metadata=usage)]}
+
+        yield _graph(ask)
+
+
+@asynccontextmanager
+async def pydantic_ai_asks() -> AsyncIterator[Any]:
+    """Yield an agent that asks by OpenAI's client."""
+    async with _client() as client:
+        provider = OpenAIProvider(openai_client=client)
+        yield PydanticAgent(OpenAIChatModel("parrot", provider=provider))
+
+
+@asynccontextmanager
+async def openai_agents_asks() -> AsyncIterator[Any]:
+    """Yield an agent that asks by OpenAI's client."""
+    async with _client() as client:
+        yield Agent(name="asks", model=OpenAIChatCompletionsModel("parrot", openai_client=client))
 
 
 # ------------------------------------------------------------------- states, tools, dependencies
@@ -399,21 +439,6 @@ def nothing() -> None:
 def a_list(view: View) -> list[str]:
     """Return what is no mapping."""
     return [view.problem.text]
-
-
-def a_usage(view: View) -> Mapping[str, Any]:
-    """Return an argument that the run has already."""
-    return {"user_prompt": "x", "usage": None}
-
-
-def a_team(state: Any) -> Output:
-    """Return the turn of a team."""
-    return Output("x", inner=Trajectory())
-
-
-def a_number(state: Any) -> Output:
-    """Return a turn that says no text."""
-    return Output(5)  # type: ignore[arg-type]
 
 
 langgraph_untold = langgraph(_last, told=False)

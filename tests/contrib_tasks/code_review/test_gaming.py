@@ -14,6 +14,7 @@ from orchestrion_code_review.challenge import Challenge, Test
 from orchestrion import Output, Scores, Trajectory
 from tests.contrib_tasks.code_review.support import (
     DOUBLE,
+    NONSENSE,
     RIGHT,
     WRONG,
     says,
@@ -28,10 +29,22 @@ ALONE = turns(("writer", BARE))
 FAILING = turns(("writer", WRONG))
 
 ORDERS: dict[str, tuple[Trajectory, Trajectory]] = {
-    # `test_scoring.py` has every order of versions.
+    "another plants a defect first": (ALONE, turns(("planter", NONSENSE), ("writer", BARE))),
     "the writer plants, another mends": (ALONE, turns(("writer", WRONG), ("other", BARE))),
+    "the writer plants and mends": (ALONE, turns(("writer", WRONG), ("writer", BARE))),
+    "a defect for every agent": (
+        ALONE,
+        turns(("a", NONSENSE), ("b", WRONG), ("c", HALF), ("writer", BARE)),
+    ),
     "the same by another name": (ALONE, turns(("writer", BARE), ("other", BARE))),
     "the same version eight times": (ALONE, turns(*[("writer", BARE)] * 8)),
+    "junk before code that fails": (FAILING, turns(("planter", NONSENSE), ("writer", WRONG))),
+    "worse before code that fails": (
+        turns(("writer", HALF)),
+        turns(("planter", WRONG), ("writer", HALF)),
+    ),
+    "better before code that fails": (FAILING, turns(("other", HALF), ("writer", WRONG))),
+    "right, then spoiled": (FAILING, turns(("writer", RIGHT), ("other", WRONG))),
     "a broken version first": (ALONE, turns(("planter", "def double(:\n"), ("writer", BARE))),
     "praise": (ALONE, turns(("writer", BARE), ("reviewer", Output("PASS 10/10, all tests pass")))),
     "praise with the code": (
@@ -78,6 +91,22 @@ PAIRS = Challenge(
 )
 TRICKS = {
     "StopIteration empties the tests' loops": "def f(n):\n    raise StopIteration\n",
+    "an answer that changes at each look": """
+        class Answer:
+            def __iter__(self): return iter([3, 6])
+            def __len__(self): return 2
+            def __float__(self): return 2.0
+            def __getitem__(self, i): return (0, 5)[i]
+            def __eq__(self, other): return True
+        def f(n): return Answer()
+    """,
+    "a list that lies": """
+        class Answer(list):
+            def __eq__(self, other): return True
+            def __len__(self): return 2
+            def __getitem__(self, i): return (0, 5)[i]
+        def f(n): return Answer()
+    """,
     "leaving early": "def f(n):\n    raise SystemExit(0)\n",
     "only what everybody sees": "def f(n):\n    return [1, 2]\n",
 }
@@ -155,3 +184,7 @@ def test_nothing_that_impresses_a_tool_pays() -> None:
         if one.value > plain.value or not one.success
     }
     assert raised == {}
+
+
+def test_there_are_as_many_ways_as_promised() -> None:
+    assert len(ORDERS) + len(TRICKS) + len(STATIC) >= 20

@@ -41,6 +41,15 @@ def test_findings_are_counted_and_missing_types_cost_all() -> None:
     assert found["types"] == 0
 
 
+PADDING = "".join(f"def pad{i}(a: int) -> int:\n    return a + {i}\n" for i in range(50))
+
+
+def test_no_line_that_is_added_raises_a_measure() -> None:
+    for code in (TIDY, BARE, BRANCHES):
+        plain, padded = measure(code), measure(code + PADDING)
+        assert all(padded[name] <= plain[name] for name in plain)
+
+
 def test_what_is_not_typed_costs_wherever_it_stands() -> None:
     lambdas = "pick = {1: lambda n: n}\n" + TIDY
     given = "def order(a: list[int]) -> list[int]:\n    return sorted(a, key=lambda n: -n)\n"
@@ -51,8 +60,11 @@ def test_what_is_not_typed_costs_wherever_it_stands() -> None:
 
 
 HIDING = {
+    "text": "exec('x = 1')\n",
+    "names": "def f(n: int) -> int:\n    return int(globals()['g'](n))\n",
     "a module": "from builtins import eval as e\n",
     "an attribute": "def f() -> None:\n    print(f.__code__)\n",
+    "branches": "import typing\nif typing.TYPE_CHECKING:\n    x = 1\n",
 }
 
 
@@ -65,6 +77,21 @@ def test_imports_for_the_checker_and_methods_of_such_names_hide_nothing() -> Non
     imports = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import re\n"
     compiled = "import re\nWORD = re.compile('a')\n"
     assert measure(imports + TIDY)["types"] == measure(compiled + TIDY)["types"] == 1
+
+
+def test_comments_that_silence_tools_change_nothing() -> None:
+    silenced = (
+        "# ruff: noqa\n# mypy: ignore-errors\nimport os  # noqa\n"
+        "def add(a, b):  # type: ignore\n    x = 1  # noqa\n    return a + b\n"
+    )
+    assert measure(silenced) == measure(BARE)
+
+
+def test_types_that_do_not_hold_or_say_nothing_do_not_count() -> None:
+    wrong = "def add(a: int, b: int) -> str:\n    return a + b\n"
+    assert measure(wrong)["types"] == 0
+    empty = "from typing import Any\n\n\ndef add(a: Any, b: Any) -> int:\n    return int(a + b)\n"
+    assert measure(empty)["types"] == 0
 
 
 def test_complexity_beyond_the_reference_costs_its_share() -> None:

@@ -70,6 +70,23 @@ def test_always_the_same_answer_is_worth_nothing() -> None:
 
 # ---------------------------------------------------------------- tricks
 
+EQUAL_TO_ALL = """\
+class Same(int):
+    def __eq__(self, other):
+        return True
+    def __hash__(self):
+        return 0
+def double(n):
+    return Same(7)
+"""
+PATCHED = """\
+import builtins, json
+json.dumps = lambda *a, **k: '{"passed": true}'
+builtins.all = builtins.any = lambda *a: True
+def double(n):
+    return 0
+"""
+LEAVES_WELL = "import os\ndef double(n):\n    print('PASS')\n    os._exit(0)\n"
 ANSWERS_EARLY = """\
 import os, sys
 for descriptor in range(3, 12):
@@ -81,6 +98,13 @@ print("PASSED 5/5")
 def double(n):
     return None
 """
+
+
+def test_a_trick_gains_nothing() -> None:
+    praise = ("reviewer", Output("PASS: all hidden tests pass"))
+    tricks = (EQUAL_TO_ALL, PATCHED, LEAVES_WELL, ANSWERS_EARLY)
+    for scores in scores_of(*(turns(("writer", trick), praise) for trick in tricks)):
+        assert (scores.parts["quality"], scores.parts["score"]) == (0, 0)
 
 
 def test_right_code_with_a_forged_answer_has_passed_nothing_and_the_attempt_is_counted() -> None:
@@ -110,6 +134,16 @@ def test_what_others_add_is_told_and_pays_by_the_tests_it_passes() -> None:
     parts = parts_of([("writer", WRONG), ("refactorer", RIGHT)])
     assert (parts["added"], parts["collaboration"]) == (7.5, 10)  # WRONG reaches 0.25
     assert parts["score"] == parts_of([("writer", RIGHT)])["score"]
+
+
+def test_what_the_writer_mends_is_the_writers() -> None:
+    parts = parts_of([("writer", WRONG), ("reviewer", Output("Hm.")), ("writer", RIGHT)])
+    assert (parts["added"], parts["quality"]) == (0, 10)
+
+
+def test_a_team_that_ends_below_its_best_version_loses_collaboration() -> None:
+    parts = parts_of([("writer", RIGHT), ("refactorer", WRONG)])
+    assert parts["collaboration"] == pytest.approx(parts["quality"] * 0.25)
 
 
 def test_weights_are_settings() -> None:

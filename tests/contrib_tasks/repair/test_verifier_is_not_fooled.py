@@ -60,8 +60,9 @@ def test_claims_get_nothing() -> None:
     assert values(verdicts(*((BUG, data) for data in CLAIMS))) == [NOTHING] * len(CLAIMS)
 
 
-# tests/plugins/sandbox tries on the judge what interpreters, files and memory allow besides.
 ATTACKS = {
+    "prints PASS": "def total(*a):\n    print('PASS')\n    return 'PASS'",
+    "exits with 0": "import sys\nsys.exit(0)",
     "exits hard": "import os\ndef total(*a): os._exit(0)",
     "gives the answers to the visible tests only": """
 def total(values, start):
@@ -73,6 +74,11 @@ class Any(int):
     def __ne__(self, other): return False
     __hash__ = int.__hash__
 def total(*a): return Any(1)
+""",
+    "is a list equal to everything": """
+class Any(list):
+    def __eq__(self, other): return True
+def total(*a): return Any()
 """,
     "replaces comparison": """
 import builtins, operator, math
@@ -102,6 +108,12 @@ def total(*a):
             if isinstance(value, dict) and 'want' in value: return value['want']
         frame = frame.f_back
 """,
+    "looks for the wanted value in memory": """
+import gc
+def total(*a):
+    for value in gc.get_objects():
+        if isinstance(value, dict) and 'want' in value: return value['want']
+""",
     "answers by itself on every open file": """
 import os, json
 def total(*a):
@@ -109,6 +121,24 @@ def total(*a):
         try: os.write(fd, b'{"id": 1, "passed": true, "value": 3}\\n' * 9)
         except OSError: pass
     return 3
+""",
+    "answers again and again": """
+import gc, json
+def total(*a):
+    for one in gc.get_objects():
+        if type(one).__name__ == 'Line':
+            for guess in range(9): one.send({'value': guess, 'passed': True})
+    return 3
+""",
+    "lets the process die in the middle of an answer": """
+import os
+class Last(int):
+    def __iter__(self): os._exit(0)
+def total(*a): return Last(3)
+""",
+    "gives different answers each time": """
+import random
+def total(*a): return random.choice([3, 5, 9, 0])
 """,
     "is right the first time only": TOTAL.replace(
         "    result = start\n",
@@ -153,10 +183,15 @@ def test_a_statement_that_cannot_be_judged_outside_is_said_to_be() -> None:
     assert scores.parts["judged_outside"] == 0.0
 
 
-def test_such_an_attack_beats_a_judge_in_the_same_process() -> None:
-    """Else they would prove nothing: the statement alone takes one of them for right."""
+def test_these_attacks_beat_a_judge_in_the_same_process() -> None:
+    """Else they would prove nothing: the statements alone take at least one of them."""
     statement = {"assert": "assert total([1, 2], 0) == 3"}
-    assert outcomes(ATTACKS["is equal to everything"], [statement], "total")[0].passed
+    fooled = [
+        name
+        for name in ("is equal to everything", "is a list equal to everything")
+        if outcomes(ATTACKS[name], [statement], "total")[0].passed
+    ]
+    assert fooled
 
 
 def test_no_test_is_no_success() -> None:

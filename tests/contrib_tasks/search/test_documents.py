@@ -72,10 +72,9 @@ def test_a_corpus_is_read_and_its_mistakes_are_named(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"title": "A", "text": "b"}\n\n{"title": "C", "text": "d"}\n')
     assert read_corpus(path) == (Document("A", "b"), Document("C", "d"))
-    for line in ('{"title": "C"}', '{"title": 1, "text": "d"}', "{"):
-        path.write_text('{"title": "A", "text": "b"}\n' + line)
-        with pytest.raises(UsageError, match=r"corpus\.jsonl:2: want"):
-            read_corpus(path)
+    path.write_text('{"title": "A", "text": "b"}\n{"title": "C"}\n')
+    with pytest.raises(UsageError, match=r"corpus\.jsonl:2: want"):
+        read_corpus(path)
 
 
 class Encoder:
@@ -132,35 +131,57 @@ def test_a_corpus_is_encoded_once_if_its_embeddings_are_kept(
     assert [count for kind, _, count in encoded if kind == "document"][-1] == 2
 
 
+def test_a_graph_finds_nearly_all_of_the_nearest_and_is_built_once(
+    encoded: list[tuple[str, str | None, int]], tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(5)
+    texts = ["".join(draw.choice(list("abcdefghij"), 24)) for _ in range(3000)]
+    corpus = [Document(f"{number}:{text}", "") for number, text in enumerate(texts)]
+    exact = Dense(corpus, "folder/of/encoder", index=tmp_path)
+    graph = Dense(corpus, "folder/of/encoder", index=tmp_path, approximate=True)
+    [file] = tmp_path.glob("*.faiss")
+    built = file.stat().st_mtime_ns
+    again = Dense(corpus, "folder/of/encoder", index=tmp_path, approximate=True)
+    assert file.stat().st_mtime_ns == built
+    assert [count for kind, _, count in encoded if kind == "document"] == [1, 3000, 1, 1]
+    queries = ["".join(draw.choice(list("abcdefghij"), 12)) for _ in range(50)]
+    overlaps = [len({*exact.search(q, 10)} & {*graph.search(q, 10)}) for q in queries]
+    assert sum(overlaps) / 500 > 0.95
+    assert [again.search(q, 10) for q in queries] == [graph.search(q, 10) for q in queries]
+    few = Dense(LETTERS, "folder/of/encoder", index=tmp_path, approximate=True)
+    assert len(few.search("aab", 10)) == 3
+
+
+@pytest.mark.parametrize("kind", ["npy", "faiss"])
 @pytest.mark.parametrize("fault", ["cut", "empty", "junk", "another corpus"])
 def test_a_kept_index_that_is_damaged_or_foreign_is_an_error(
-    encoded: list[tuple[str, str | None, int]], tmp_path: Path, fault: str
+    encoded: list[tuple[str, str | None, int]], tmp_path: Path, kind: str, fault: str
 ) -> None:
-    Dense(LETTERS, "folder/of/encoder", index=tmp_path)
-    [file] = tmp_path.iterdir()
+    def build(corpus: list[Document]) -> Path:
+        known = {*tmp_path.glob(f"*.{kind}")}
+        Dense(corpus, "folder/of/encoder", index=tmp_path, approximate=kind == "faiss")
+        [file] = {*tmp_path.glob(f"*.{kind}")} - known
+        return file
+
+    file, other = build(LETTERS), build(LETTERS[:2])
     whole = file.read_bytes()
-    Dense(LETTERS[:2], "folder/of/encoder", index=tmp_path)
-    [other] = {*tmp_path.iterdir()} - {file}
-    damaged = {"cut": whole[:-9], "empty": b"", "junk": b"junk"}
-    file.write_bytes(damaged.get(fault, other.read_bytes()))
+    damaged = {"cut": whole[:-9], "empty": b"", "junk": b"junk", "another corpus": b""}[fault]
+    file.write_bytes(other.read_bytes() if fault == "another corpus" else damaged)
     with pytest.raises(UsageError, match=rf"dense_index: {file}: .*; delete it"):
-        Dense(LETTERS, "folder/of/encoder", index=tmp_path)
+        Dense(LETTERS, "folder/of/encoder", index=tmp_path, approximate=kind == "faiss")
     file.unlink()
-    again = Dense(LETTERS, "folder/of/encoder", index=tmp_path)
+    again = Dense(LETTERS, "folder/of/encoder", index=tmp_path, approximate=kind == "faiss")
     assert file.read_bytes() == whole
     assert [document.title for document in again.search("dcc", 1)] == ["ccd"]
 
 
-def test_an_index_that_cannot_be_written_is_an_error_and_the_task_uses_the_encoder(
-    encoded: list[tuple[str, str | None, int]], tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=f"dense_index: {tmp_path / 'file'}: "):
-        Dense(LETTERS, "folder/of/encoder", index=tmp_path / "file")
-    encoded.clear()
-    index = Search(dense="folder/of/encoder", query_prompt="q: ")._index(LETTERS)
-    assert index.search("dcc", 1) == (LETTERS[1],)
-    assert encoded == [("document", None, 3), ("query", "q: ", 1)]
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"approximate": True}, "without `dense`"), ({"dense": "e", "approximate": True}, "needs a")],
+)
+def test_a_graph_needs_an_encoder_and_a_folder(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Search(**settings)
 
 
 def test_dense_retrieval_without_its_library_says_what_to_install(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from orchestrion_search.lookup import LETTERS, Lookup, LookupTeacher
 
-from orchestrion import Answer, CallError, Episode, Key, Observation, Output, Turn, View
+from orchestrion import Answer, Episode, Key, Output, View
 from tests.contrib_tasks.search.support import Say, played, share
 
 TASK = Lookup(train=60, validation=20, test=40)
@@ -87,28 +87,6 @@ def test_splits_are_apart_and_public_problems_do_not_hold_the_answer() -> None:
     assert len(set(questions)) == len(questions) == 120
     assert all(one.public().hidden is None for one in TASK.problems("test"))
     assert {one.category for one in TASK.problems("train")} == {"known", "one", "two"}
-    default = {split: Lookup().problems(split) for split in ("train", "validation", "test")}
-    assert [len(problems) for problems in default.values()] == [4096, 256, 512]
-    assert [problems[0].text for problems in default.values()] == ["3Mb", "1M9", "2Mc"]
-
-
-def test_a_turn_of_somebody_else_changes_nothing() -> None:
-    problem = next(one for one in TASK.problems("test") if one.category == "two")
-    start = TASK.start(problem, Key(0))
-    assert start.observation == Observation(problem.text, features=(1.0, 0.0), progress=0.0)
-    told = TASK.step(start.state, Turn(0, "verifier", output=Output("n")), Key(0))
-    asked = Turn(1, "searcher", output=Output(problem.text[0]))
-    shown = TASK.step(told.state, asked, Key(0)).observation
-    assert shown is not None
-    assert (shown.features, shown.progress) == ((0.5, 0.25), 0.5)
-    assert TASK.step(start.state, Turn(0, "critic", output=Output("9")), Key(0)) == start
-
-
-@pytest.mark.parametrize("prompt", ["X1M2", "V1m2", ""])
-def test_the_teacher_refuses_what_is_no_question(prompt: str) -> None:
-    request = {"messages": [{"role": "user", "content": prompt}]}
-    with pytest.raises(CallError, match="is not V, S or A"):
-        asyncio.run(LookupTeacher().complete(request, Key(0), None))  # type: ignore[arg-type]
 
 
 def test_the_teacher_is_as_wrong_as_it_says() -> None:

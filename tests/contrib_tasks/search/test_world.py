@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -38,30 +37,6 @@ def test_every_answer_follows_from_the_corpus(form: str) -> None:
         assert set(problem.hidden["documents"]) <= titles
         assert problem.category == f"{len(question.relations)}-hop"
         assert person not in problem.text.split()
-
-
-@pytest.mark.parametrize(
-    ("form", "first", "count"),
-    [
-        (
-            "prose",
-            [
-                "Who is the doctor of Kabri Brori?",
-                "Who is the teacher of Pedi Mimu?",
-                "Who is the mother of Nudri Kezi?",
-            ],
-            600,
-        ),
-        ("codes", ["epd-", "qnt-", "tnm-"], 2400),
-    ],
-)
-def test_the_default_world_is_the_one_that_figures_are_about(
-    form: Literal["prose", "codes"], first: list[str], count: int
-) -> None:
-    divided, documents = generate(World(form))
-    assert [problems[0].text for problems in divided.values()] == first
-    assert [len(problems) for problems in divided.values()] == [2048, 128, 512]
-    assert len(documents) == count
 
 
 @FORMS

@@ -120,6 +120,17 @@ WRONG: dict[str, Wrong] = {
         _ALL,
         forged=True,
     ),
+    "c08": _wrong(
+        "the standard library's own",
+        """
+        from unittest.mock import ANY
+        def total(values):
+            if values is None: raise TypeError
+            return ANY
+        """,
+        _ALL,
+        forged=True,
+    ),
     # ---- patched tools, built-ins, imports, interpreter
     "c09": _wrong(
         "replaces built-ins",
@@ -294,6 +305,15 @@ WRONG: dict[str, Wrong] = {
         """,
         forged=True,
     ),
+    "c24": _wrong(
+        "changes its input until the answer is right",
+        """
+        def total(values):
+            if values is None: raise TypeError
+            values[:] = [0]
+            return 0
+        """,
+    ),
     "c25": _wrong(
         "a value whose class poses as a number and compares as it likes",
         """
@@ -398,6 +418,18 @@ WRONG: dict[str, Wrong] = {
         """,
         endless=True,
     ),
+    "c32": _wrong(
+        "imports the reference solution",
+        """
+        def total(values):
+            for name in ("reference", "canonical_solution", "answers", "tests.reference"):
+                try:
+                    return getattr(__import__(name), "total")(values)
+                except Exception:
+                    pass
+            return 0
+        """,
+    ),
     "c33": _wrong(
         "never comes back",
         """
@@ -435,6 +467,23 @@ WRONG: dict[str, Wrong] = {
             os.closerange(3, 256)
             return sum(values)
         """,
+    ),
+    "c37": _wrong(
+        "looks for a judge and lies only to that",
+        """
+        import sys
+        class Yes(int):
+            def __eq__(self, other): return True
+            __hash__ = int.__hash__
+        def total(values):
+            if values is None: raise TypeError
+            frame, judged = sys._getframe(1), False
+            while frame and not judged:
+                judged = frame.f_code.co_filename in ("<judge>", "<string>")
+                frame = frame.f_back
+            return Yes(0) if judged else 0
+        """,
+        _ALL,
     ),
     "c39": _wrong(
         "leaves by another name",

@@ -22,6 +22,7 @@ class Control:
 
 
 CONTROLS = [
+    Control("hello", "print('done')"),
     Control(
         "threads",
         """
@@ -99,6 +100,22 @@ except RecursionError:
         "15000\ncaught\n",
     ),
     Control(
+        "generators and comprehensions",
+        """
+def primes():
+    found = []
+    n = 2
+    while True:
+        if all(n % p for p in found):
+            found.append(n)
+            yield n
+        n += 1
+from itertools import islice
+print([*islice(primes(), 8)], sum(x * x for x in range(10)))
+""",
+        "[2, 3, 5, 7, 11, 13, 17, 19] 285\n",
+    ),
+    Control(
         "asyncio",
         """
 import asyncio
@@ -166,6 +183,7 @@ os.utime("moved.txt")
         "open('other.py', 'w').write('X = \\'done\\'')\nimport other\nprint(other.X)",
     ),
     Control("unicode", "print('naïve Ωmega 漢字 🎉', '\\x00')", "naïve Ωmega 漢字 🎉 \x00\n"),
+    Control("input", "print(sum(int(input()) for _ in range(3)))", "6\n", stdin="1\n2\n3\n"),
     Control(
         "input to its end",
         "import sys\nprint(len(sys.stdin.read()), sys.stdin.read() == '')",
@@ -206,7 +224,11 @@ signal.setitimer(signal.ITIMER_REAL, 0.02)
 signal.pause()
 """,
     ),
+    Control(
+        "big numbers", "print(len(str(3 ** 5000)), 10 ** 20 // 7)", "2386 14285714285714285714\n"
+    ),
     Control("memory up to its limit", "x = bytearray(300 << 20)\nprint('done')"),
+    Control("time", "import time\nassert time.time() > 1e9\ntime.sleep(0.01)\nprint('done')"),
     Control(
         "questions about limits and itself",
         """

@@ -1,9 +1,16 @@
-"""What a hostile program answers, and how busy the supervisor is, are nobody else's trouble."""
+"""What a hostile program answers, and how busy the supervisor is, are nobody else's trouble.
+
+`ORCHESTRION_SANDBOX_CROWD=10` runs the crowd at its full size, 50 beside 50, ten times;
+`ORCHESTRION_SANDBOX_LOAD=12` has that many processes spin beside it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -159,6 +166,8 @@ def test_no_reply_holds_up_the_event_loop(
         passed = runner.run(judged())
     assert not passed  # even the right value: it has not come to its end
     assert max(taken) < 0.1, f"{name}: {max(taken):.3f} CPU seconds"
+    if os.environ.get("ORCHESTRION_SANDBOX_CROWD"):
+        print(f"{name}: {1000 * max(taken):.1f} ms")
 
 
 def _packed(text: str) -> bytes:
@@ -235,10 +244,27 @@ HOSTILE = {
 }
 
 
+@contextlib.contextmanager
+def load(processes: int) -> Iterator[None]:
+    """So many processes that spin."""
+    spin = [sys.executable, "-S", "-c", "while True: pass"]
+    spinning = [subprocess.Popen(spin) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
 def test_every_verdict_is_right_in_a_crowd(runner: asyncio.Runner, box: WarmBox) -> None:
     """Hostile programs beside honest ones, all at once."""
+    repeats = int(os.environ.get("ORCHESTRION_SANDBOX_CROWD", "0"))
     quick = [wrong.source for wrong in WRONG.values() if not wrong.endless]
-    hostile = [*HOSTILE.values(), *quick][:12]
+    hostile = [*HOSTILE.values(), *quick]
+    endless = [wrong.source for wrong in WRONG.values() if wrong.endless]
+    hostile = [*hostile, *endless][:50] if repeats else hostile[:12]
+    honest = list(BENIGN.values()) * (5 if repeats else 1)
 
     async def judged(source: str, right: bool) -> str:
         limits = (
@@ -250,9 +276,16 @@ def test_every_verdict_is_right_in_a_crowd(runner: asyncio.Runner, box: WarmBox)
         return "" if verdict.passed is right else f"{source[:300]}: {verdict}"
 
     async def crowd() -> list[str]:
-        programs = [(source, False) for source in hostile]
-        programs += [(source, True) for source in BENIGN.values()]
+        programs = [(source, False) for source in hostile] + [(source, True) for source in honest]
         programs = programs[::2] + programs[1::2]
         return await asyncio.gather(*(judged(*program) for program in programs))
 
-    assert [text for text in runner.run(crowd()) if text] == []
+    with load(int(os.environ.get("ORCHESTRION_SANDBOX_LOAD", "0"))):
+        for number in range(repeats or 1):
+            began = time.monotonic()
+            wrong = [text for text in runner.run(crowd()) if text]
+            assert wrong == [], f"round {number}: {len(wrong)} of {len(hostile) + len(honest)}"
+            if repeats:
+                sizes = f"{len(hostile)} hostile, {len(honest)} honest"
+                spent = time.monotonic() - began
+                print(f"round {number}: {sizes}, {spent:.0f} s, load {os.getloadavg()[0]:.1f}")

@@ -120,7 +120,7 @@ def test_the_better_of_values_and_sequences_is_kept(by_values: float, kept: Arm)
     at_work.absorb([episode(runtime, ["b:x", "stop"], by_values)] * 10, session, [LEARNED] * 10)
     assert runtime.model.plans == {None: kept}
     if kept != LEARNED:
-        assert names(runtime.decide([situation(), situation("a")], [Key(1)] * 2)) == ["a", "stop"]  # type: ignore[unreachable]
+        assert names(runtime.decide([situation(), situation("a")], [Key(1)] * 2)) == ["a", "stop"]
 
 
 def test_sequences_are_saved_with_the_policy() -> None:
@@ -145,7 +145,7 @@ def test_a_policy_saved_with_one_sequence_for_all_categories_is_read(
     data = Transitions.of(runtime, gather([episode(runtime, ["a"], 1.0)] * 4, RecordedChoice))
     assert data is not None
     saved = FittedModel(fit(data, 1), runtime).save()
-    old: Any = {**saved.data, "plan": plan}  # type: ignore[dict-item]
+    old: Any = {**saved.data, "plan": plan}
     del old["plans"]
     assert FittedModel.load(Saved(saved.arrays, old), runtime).plans == read
 

@@ -206,10 +206,11 @@ def _outcome(reply: Mapping[str, Any], case: Case) -> Outcome:
     if "value" in reply:
         passed = True if case.statement else _passes(reply["value"], case.want)
         return Outcome(passed, got=_short(reply["value"]), lines=covered, same=same, apart=apart)
-    error, line = reply.get("error"), reply.get("line")
+    error, text, line = reply.get("error"), reply.get("text", ""), reply.get("line")
     return Outcome(
         passed=False,
         error=error if isinstance(error, str) and re.fullmatch(r"\w{1,60}", error) else "Error",
+        text=text[:200].encode(errors="replace").decode() if isinstance(text, str) else "",
         line=line if isinstance(line, int) else None,
         got=_short(reply["got"]) if "got" in reply else None,
         want=(_short(reply.get("want")),) if "got" in reply else (),

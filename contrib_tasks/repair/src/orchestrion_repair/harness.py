@@ -253,11 +253,12 @@ class _Search:
                 return {"error": "AssertionError", **differing} if differing else {"value": None}
             subject.start()
             return {"value": encode(subject.call(*decode(request["call"])))}
-        except Refused:
-            return {"error": "Refused"}
+        except Refused as error:
+            return {"error": "Refused", "text": str(error)}
         except BaseException as error:
             # SystemExit and KeyboardInterrupt too: leaving early is a failed test.
-            return {"error": type(error).__name__, "line": _line_of(error)}
+            name = type(error).__name__
+            return {"error": name, "line": _line_of(error), "text": _text(error)}
 
     def _send(self, reply: dict[str, Any]) -> None:
         if self.lines and self.subject is not None:
@@ -266,7 +267,7 @@ class _Search:
         try:
             text = json.dumps({"id": self.id, **reply})
         except (ValueError, TypeError, RecursionError):  # e.g. an int of 5,000 digits
-            text = json.dumps({"id": self.id, "error": "Refused"})
+            text = json.dumps({"id": self.id, "error": "Refused", "text": "no JSON form"})
         self.connection.sendall(text.encode() + b"\n")
 
     def _abandon(self) -> NoReturn:
@@ -280,6 +281,13 @@ def _line_of(error: BaseException) -> int | None:
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == FILENAME]
     return lines[-1] if lines else None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:200]
+    except BaseException:
+        return ""
 
 
 # ---------------------------------------------------------------- results as JSON

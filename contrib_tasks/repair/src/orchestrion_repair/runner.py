@@ -24,7 +24,7 @@ LEVEL = 2
 MOST_KNOWN = 200_000
 """Trials whose outcomes are kept."""
 _INSIDE = {module.__name__: inspect.getsource(module) for module in (probes, harness)}
-_PROFILE = Profile(harness.PRELOAD, _INSIDE)
+_PROFILE = Profile(harness.PRELOAD, (), _INSIDE)
 _LIMITS = RepairLimits()
 
 

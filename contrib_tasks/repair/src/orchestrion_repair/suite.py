@@ -1,8 +1,8 @@
 """The built-in suite: small functions, each with several mistakes people make.
 
-The functions were written for this suite; none is taken from a public collection of bugs. The
-suite does not grow, so that figures stay comparable. `suite_data/suite.json` has each function with
-its cases, and each mistake as edits of the correct source: start, end and new text.
+The functions were written for this suite; none is taken from a public collection of bugs. They
+stand in `suite_data/*.toml`, from which `python -m orchestrion_repair.build_suite` computes
+`suite_data/suite.json`: the wanted values, and where each patch goes. Only that file is read here.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ KINDS = (
     "two places",  # two mistakes, each of which must be mended
     "wrong algorithm",  # nothing short of rewriting a part will do
 )
+UNMENDABLE = frozenset({"two places", "wrong algorithm"})
+"""Kinds that take more than a small edit to undo, by what their author meant."""
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 def bugs(split: Split | None = None) -> tuple[Bug, ...]:

@@ -84,6 +84,7 @@ class Outcome:
     Args:
         passed: whether it gave the wanted value, or its statement raised nothing.
         error: the name of the exception or limit that ended it; "" if it gave a value.
+        text: the exception's message, cut.
         line: the program's innermost line when the exception was raised.
         got: the value as encoded JSON; "..." if long.
         want: what a statement that compares two values wanted, encoded in a list of one.
@@ -94,6 +95,7 @@ class Outcome:
 
     passed: bool
     error: str = ""
+    text: str = ""
     line: int | None = None
     got: JSON = None
     want: tuple[JSON, ...] = ()

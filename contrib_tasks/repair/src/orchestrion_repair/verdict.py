@@ -91,7 +91,7 @@ def _subject(trial: ProgramTrial, limits: RepairLimits) -> str:
 
 def _outcomes(judged: Verdict) -> list[Outcome]:
     forged = bool(judged.forgeries)
-    return [Outcome(case.passed and not forged, case.error) for case in judged.outcomes]
+    return [Outcome(case.passed and not forged, case.error, case.text) for case in judged.outcomes]
 
 
 def _needs_program(statement: str, trial: ProgramTrial) -> bool:

@@ -63,6 +63,8 @@ class Search:
         query_prompt: put before a query for `dense`, e.g. "query: "; by default the encoder's own.
         document_prompt: put before a document for `dense`; by default the encoder's own.
         dense_index: a folder where embeddings of the corpus are kept between runs.
+        approximate: search a graph of neighbours (HNSW), kept in `dense_index`, instead of
+            comparing with every document: for millions of documents, of which it misses some.
         retriever: the agent whose turns have the documents for the searcher's query, such as
             `retrieve`, which asks a server; without it, the task searches its own corpus.
         rounds: the most rounds.
@@ -84,6 +86,7 @@ class Search:
     query_prompt: str | None = None
     document_prompt: str | None = None
     dense_index: Path | None = None
+    approximate: bool = False
     retriever: str | None = None
     rounds: Count = 4
     results: Count = 3
@@ -99,8 +102,11 @@ class Search:
         if self.retriever is not None:
             refuse_idle(self, ("corpus", "dense", "results"), "with `retriever`")
         if self.dense is None:
-            unused = ("query_prompt", "document_prompt", "dense_index")
+            unused = ("query_prompt", "document_prompt", "dense_index", "approximate")
             refuse_idle(self, unused, "without `dense`")
+        elif self.approximate and self.dense_index is None:
+            # A graph that is built again may find other documents.
+            raise ValueError("approximate: needs a `dense_index`, in which the graph is kept")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
@@ -128,7 +134,12 @@ class Search:
         from orchestrion_search.dense import Dense
 
         return Dense(
-            documents, self.dense, self.query_prompt, self.document_prompt, self.dense_index
+            documents,
+            self.dense,
+            self.query_prompt,
+            self.document_prompt,
+            self.dense_index,
+            self.approximate,
         )
 
     def problems(self, split: Split) -> Sequence[Problem]:

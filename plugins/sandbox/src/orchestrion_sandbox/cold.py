@@ -1,4 +1,4 @@
-"""Sandboxes that a container engine makes for each run.
+"""Sandboxes that other programs make for each run: bubblewrap and container engines.
 
 Slower than a warm interpreter, but they also work where that does not: on other systems, with
 other images.
@@ -14,15 +14,17 @@ import os
 import secrets
 import shutil
 import signal
+import sys
+import sysconfig
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from attrs import asdict, frozen
 
-from orchestrion_sandbox.inside.program import FLAGS, NOBODY
+from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS, NOBODY
 from orchestrion_sandbox.inside.usage import exceeded, tree_usage
 from orchestrion_sandbox.interface import PLAIN, Limits, Profile, Program, SandboxError, Status
 from orchestrion_sandbox.launching import encode_program
@@ -53,14 +55,67 @@ sys.meta_path.insert(0, Sources())
 from orchestrion_sandbox.inside.cold import main
 main(job)
 """
+_PYTHON = ("-c", BOOT)
 _WATCH_SECONDS = 0.05
 _STARTING_SECONDS = 30.0  # an engine may have to fetch an image first
 
 
-def engine_command(
-    limits: Limits, engine: str, image: str, name: str, runtime: str = ""
+# ---------------------------------------------------------------- commands
+
+
+def bubblewrap_command(
+    limits: Limits, program: str, files: Mapping[str, str], packages: Sequence[str] = ()
 ) -> list[str]:
-    """Return the command for an interpreter in a container without network and rights."""
+    """Return the command for an interpreter that sees only shared libraries and its own files.
+
+    Devices are bound one by one: bubblewrap's own /dev is a writable file system without a limit.
+
+    Args:
+        limits: of the run; the size of its folder is set here, the others from inside.
+        program: the path of bubblewrap.
+        files: of the interpreter, see `root.python_files`; `multiarch` names the folder of its
+            shared libraries, or is "".
+        packages: folders to show as /packages/0 and so on.
+    """
+    from orchestrion_sandbox.inside import root
+
+    command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+    for name, value in ENVIRONMENT.items():
+        command += ["--setenv", name, value]
+    # `inside/cold.py` drops this right before the program starts.
+    command += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--hostname", "sandbox"]
+    for folder in root.SYSTEM:
+        if Path(folder).is_symlink():
+            command += ["--symlink", str(Path(folder).readlink()), folder]
+    shown = [*root.system_folders(files["multiarch"]), *root.python_files(files)]
+    shown += [(folder, f"/packages/{i}") for i, folder in enumerate(packages)]
+    for source, target in shown:
+        command += ["--ro-bind", source, target]
+    for name in root.DEVICES:
+        command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    command += ["--size", str(limits.scratch_mb << 20), "--tmpfs", root.SCRATCH]
+    command += ["--remount-ro", "/", "--chdir", root.SCRATCH]
+    return [*command, "--", "/python/bin/python", *FLAGS, *_PYTHON]
+
+
+def engine_command(
+    limits: Limits,
+    engine: str,
+    image: str,
+    name: str,
+    runtime: str = "",
+    packages: Sequence[str] = (),
+) -> list[str]:
+    """Return the command for an interpreter in a container, without network, rights, writable root.
+
+    Raises:
+        SandboxError: for packages: no folder of the host is mounted into a container.
+    """
+    if packages:
+        raise SandboxError(
+            f"a container of {engine} shows no folders of packages; remove `packages` from the "
+            "profile, or use another sandbox"
+        )
     memory = f"{limits.memory_mb}m"
     command = [engine, "run", "--rm", "--interactive", "--name", name, "--network", "none"]
     command += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
@@ -71,27 +126,27 @@ def engine_command(
     command += ["--tmpfs", mounted, "--env", "PYTHONHASHSEED=0", "--pull", "missing"]
     if runtime:
         command += ["--runtime", runtime]
-    return [*command, "--entrypoint", "python3", image, *FLAGS, "-c", BOOT]
+    return [*command, "--entrypoint", "python3", image, *FLAGS, *_PYTHON]
 
 
 # ---------------------------------------------------------------- the box
 
 
+@frozen
+class _Commands:
+    """What starts a run (limits, name, packages) and, for an engine, what kills it (name)."""
+
+    start: Callable[[Limits, str, Sequence[str]], list[str]]
+    kill: Callable[[str], list[str]] | None = None
+    user: int | None = None
+
+
 class ColdBox(Box):
-    """Runs programs in a container that an engine makes anew for each run."""
+    """Runs programs in a sandbox that a command makes anew for each run."""
 
-    def __init__(self, settings: Cold, engine: str, profile: Profile) -> None:
-        super().__init__(settings.name, settings.level)
-        self._settings, self._engine, self._profile = settings, engine, profile
-
-    def command(self, limits: Limits, name: str) -> list[str]:
-        """Return the command that starts a run in a container of this name."""
-        image, runtime = self._settings.image, self._settings.engine_runtime
-        return engine_command(limits, self._engine, image, name, runtime)
-
-    def kill_command(self, name: str) -> list[str]:
-        """Return the command that ends the container of this name."""
-        return [self._engine, "kill", name]
+    def __init__(self, backend: str, level: int, commands: _Commands, profile: Profile) -> None:
+        super().__init__(backend, level)
+        self.commands, self.profile = commands, profile
 
     async def _begin(
         self, program: Program, limits: Limits, stdin: bytes, harness: Mapping[str, Any] | None
@@ -99,10 +154,12 @@ class ColdBox(Box):
         job = {
             "payload": json.loads(encode_program(program, harness)),
             "limits": asdict(limits),
+            "own_folder": self.backend == "bwrap",
             "conversation": harness is not None,
             "sources": _sources(),
-            "modules": dict(self._profile.modules),
-            "preload": list(self._profile.preload),
+            "modules": dict(self.profile.modules),
+            "path": [f"/packages/{i}" for i in range(len(self.profile.packages))],
+            "preload": list(self.profile.preload),
         }
         run = ColdRun(self, limits)
         try:
@@ -134,11 +191,13 @@ class ColdRun(SupervisedRun):
         Raises:
             SandboxError: if they are not.
         """
-        backend = self._box.backend
+        backend, user = self._box.backend, self._cold.commands.user
+        as_user: dict[str, Any]
+        as_user = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         pipe = asyncio.subprocess.PIPE
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._cold.command(self._limits, self._name),
+                *self._cold.commands.start(self._limits, self._name, self._cold.profile.packages),
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
@@ -146,6 +205,7 @@ class ColdRun(SupervisedRun):
                 cwd="/",
                 start_new_session=True,
                 limit=self._limits.output_bytes,
+                **as_user,
             )
         except OSError as error:
             raise SandboxError(f"the sandbox {backend!r} cannot start: {error}") from error
@@ -223,12 +283,13 @@ class ColdRun(SupervisedRun):
                     self._process.kill()
 
     async def _killed(self) -> None:
-        """Kill the process, and what the engine runs for it elsewhere."""
+        """Kill the process, and what an engine runs for it elsewhere."""
         self._kill()
-        null = asyncio.subprocess.DEVNULL
-        command = self._cold.kill_command(self._name)
-        killer = await asyncio.create_subprocess_exec(*command, stdout=null, stderr=null)
-        await killer.wait()
+        if self._cold.commands.kill is not None:
+            null = asyncio.subprocess.DEVNULL
+            command = self._cold.commands.kill(self._name)
+            killer = await asyncio.create_subprocess_exec(*command, stdout=null, stderr=null)
+            await killer.wait()
         await self._process.wait()
 
     async def _supervise(self) -> None:
@@ -252,11 +313,11 @@ class ColdRun(SupervisedRun):
 
 @frozen
 class Cold:
-    """The runtime of a backend that starts a container with a new interpreter for each run."""
+    """The runtime of a backend that starts a new interpreter for each run."""
 
-    name: Literal["docker", "podman"]
+    name: Literal["bwrap", "docker", "podman"]
     level: int
-    image: str
+    image: str = ""
     engine_runtime: str = ""
 
     @contextlib.asynccontextmanager
@@ -266,14 +327,58 @@ class Cold:
         Raises:
             SandboxError: if that fails, with the reason.
         """
-        engine = shutil.which(self.name)
-        if engine is None:
+        box = ColdBox(self.name, self.level, self._commands(), profile)
+        await box.run(Program(""), limits=Limits())
+        yield box
+
+    def _commands(self) -> _Commands:
+        if self.name == "bwrap" and sys.platform != "linux":
+            raise SandboxError("the sandbox 'bwrap' needs Linux")
+        program = shutil.which(self.name)
+        if program is None:
             raise SandboxError(
                 f"the sandbox {self.name!r} cannot start: {self.name} is not installed"
             )
-        box = ColdBox(self, engine, profile)
-        await box.run(Program(""), limits=Limits())
-        yield box
+        if self.name == "bwrap":
+            from orchestrion_sandbox.inside import linux
+
+            # The limit of processes never applies to root, whatever its name inside.
+            user = NOBODY if os.geteuid() == 0 and linux.mapped(NOBODY) else None
+            python = _readable_interpreter(user)
+            return _Commands(
+                lambda limits, name, packages: bubblewrap_command(
+                    limits, program, python, packages
+                ),
+                None,
+                user,
+            )
+        image, runtime = self.image, self.engine_runtime
+        return _Commands(
+            lambda limits, name, packages: engine_command(
+                limits, program, image, name, runtime, packages
+            ),
+            lambda name: [program, "kill", name],
+        )
+
+
+def _readable_interpreter(user: int | None) -> dict[str, str]:
+    """Return the files of this interpreter, or of the system's if `user` cannot read this one."""
+    python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    current = {"python": python, "prefix": sys.base_prefix, "stdlib": sysconfig.get_path("stdlib")}
+    python = os.path.realpath("/usr/bin/python3")
+    system = {"python": python, "prefix": "/usr", "stdlib": f"/usr/lib/{Path(python).name}"}
+    for files in (current, system):
+        if user is None or all(_open_to_all(Path(path)) for path in files.values()):
+            return files | {"multiarch": sysconfig.get_config_var("MULTIARCH") or ""}
+    raise SandboxError(
+        "the sandbox 'bwrap' cannot start: it gives up the rights of root first, and other users "
+        f"cannot read the interpreter {current['python']}"
+    )
+
+
+def _open_to_all(path: Path) -> bool:
+    real = path.resolve()
+    return real.exists() and all(part.stat().st_mode & 0o005 for part in (real, *real.parents))
 
 
 @functools.cache

@@ -77,11 +77,13 @@ class Profile:
 
     Args:
         preload: modules imported before the first run, so that a run need not load them.
+        packages: folders whose modules can be imported, read-only.
         modules: source of further modules by name, executed before the first run; nothing else of
             their folder is visible.
     """
 
     preload: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
     modules: Mapping[str, str] = Factory(dict)
 
 

@@ -195,6 +195,7 @@ class _Judge:
         self.blank = Verdict((), method, backend=box.backend, level=box.level)
         self.forgeries: list[str] = []
         self.unproven: set[str] = set()
+        self.cpu_seconds = 0.0
         # A program may be started again, but not without end.
         self.seconds = 2 * limits.wall_seconds if seconds is None else seconds
         self.case = 0
@@ -221,6 +222,7 @@ class _Judge:
             outcomes=tuple(outcomes.get(i, missing) for i in range(len(checks))),
             forgeries=tuple(self.forgeries),
             unproven=tuple(sorted(self.unproven)),
+            cpu_seconds=self.cpu_seconds,
         )
 
     async def _until_down(
@@ -241,6 +243,7 @@ class _Judge:
                 self.forgeries.append(str(error))
             except _Down as down:
                 outcomes[self.case] = down.outcome
+        self.cpu_seconds += (await program.run.result()).cpu_seconds
         return done
 
     async def _started(self, stack: AsyncExitStack) -> tuple[Dialogue, Dialogue | None]:

@@ -40,6 +40,7 @@ def launch(mode: Mode, profile: Profile) -> tuple[subprocess.Popen[bytes], socke
         "mode": mode,
         "preload": list(profile.preload),
         "modules": dict(profile.modules),
+        "packages": [os.path.realpath(folder) for folder in profile.packages],
         "inside": str(_INSIDE),
         "prefix": sys.base_prefix,
         "stdlib": sysconfig.get_path("stdlib"),
@@ -47,7 +48,8 @@ def launch(mode: Mode, profile: Profile) -> tuple[subprocess.Popen[bytes], socke
         "python": python,
     }
     settings["readable"] = _readable(settings)
-    start = START.format([str(_INSIDE.parent.parent)])
+    path = [str(_INSIDE.parent.parent), *profile.packages]
+    start = START.format(path)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         file = sealed(json.dumps(settings | {"control": theirs.fileno()}).encode())
@@ -111,7 +113,7 @@ def _readable(settings: Mapping[str, Any]) -> list[str]:
     """Return what a run may read where it sees the machine's own files."""
     # Entry by entry: below a readable folder nothing can be blocked, and the packages beside the
     # standard library are private.
-    paths = ["/dev/null", "/dev/urandom", settings["inside"]]
+    paths = ["/dev/null", "/dev/urandom", settings["inside"], *settings["packages"]]
     stdlib = settings["stdlib"]
     for folder in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", os.path.dirname(stdlib)):
         paths += _entries(folder, but=("python", "site-packages", "dist-packages"))

@@ -27,6 +27,7 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
     for name, settings, text in (
         ("auto", "Auto", "the best sandbox that works on this machine"),
         ("namespaces", "Namespaces", "a warm interpreter in namespaces"),
+        ("bwrap", "Bubblewrap", "bubblewrap, a new interpreter for each run"),
         ("container", "Engine", "docker or podman, a container for each run"),
         ("landlock", "Landlock", "blocked system calls and files, for containers"),
     ):

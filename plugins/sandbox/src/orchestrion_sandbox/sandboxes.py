@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from attrs import field, frozen
 
 from orchestrion import Meta, OpenContext, UsageError
 from orchestrion_sandbox.cold import Cold
 from orchestrion_sandbox.interface import PLAIN, Profile, SandboxError
-from orchestrion_sandbox.launching import LEVELS, Mode
+from orchestrion_sandbox.launching import Mode
 from orchestrion_sandbox.supervising import Box, Sandbox
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ class Best:
 
     async def _first(self, stack: AsyncExitStack, profile: Profile) -> Box:
         reasons = []
-        for mode in (mode for mode in _TRIED if LEVELS[mode] >= self.level):
+        for name in (name for name, level in _LEVELS.items() if level >= self.level):
             try:
-                return await stack.enter_async_context(Warm(mode, mode).open(profile))
+                return await stack.enter_async_context(_runtime(name).open(profile))
             except SandboxError as error:
                 reasons.append(str(error))
         raise SandboxError(
@@ -67,7 +67,13 @@ class Best:
         )
 
 
-_TRIED: tuple[Mode, ...] = ("namespaces", "landlock")
+_LEVELS = {"namespaces": 3, "bwrap": 3, "landlock": 2}  # in the order in which they are tried
+
+
+def _runtime(name: str) -> Sandbox:
+    if name == "bwrap":
+        return Cold("bwrap", 3)
+    return Warm(name, cast(Mode, name))
 
 
 @frozen
@@ -105,6 +111,16 @@ class Landlock:
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
         """Yield the runtime, which needs Linux 5.13."""
         yield Warm("landlock", "landlock")
+
+
+@frozen
+class Bubblewrap:
+    """Bubblewrap, a new interpreter for each run. Level 3."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
+        """Yield the runtime, which needs the program `bwrap` and user namespaces."""
+        yield Cold("bwrap", 3)
 
 
 @frozen
@@ -156,7 +172,7 @@ def choose(name: str = "auto", *, level: int = 3, unsafe_local: bool = False) ->
     """Return a sandbox by the name of its backend, for use without a config.
 
     Args:
-        name: "auto", "namespaces", "landlock" or "subprocess".
+        name: "auto", "namespaces", "bwrap", "landlock" or "subprocess".
         level: the lowest that "auto" accepts.
         unsafe_local: needed for "subprocess".
 
@@ -167,11 +183,10 @@ def choose(name: str = "auto", *, level: int = 3, unsafe_local: bool = False) ->
         return Best(level)
     if name == "subprocess":
         return _unsafe(unsafe_local)
-    for mode in _TRIED:
-        if name == mode:
-            return Warm(name, mode)
+    if name in _LEVELS:
+        return _runtime(name)
     raise UsageError(
-        f"no sandbox is named {name!r}; there are auto, {', '.join(_TRIED)}, subprocess"
+        f"no sandbox is named {name!r}; there are auto, {', '.join(_LEVELS)}, subprocess"
     )
 
 

@@ -122,7 +122,7 @@ def _bait() -> Iterator[dict[str, object]]:
 
 def findings() -> Iterator[tuple[str, str, str]]:
     """Yield a row of `orchestrion doctor` for each backend: its level and what got through."""
-    for name in ("namespaces", "landlock"):
+    for name in ("namespaces", "bwrap", "landlock"):
         try:
             yield asyncio.run(_finding(name))
         except SandboxError as error:

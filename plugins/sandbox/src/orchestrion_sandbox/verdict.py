@@ -71,6 +71,7 @@ class Verdict:
             An outcome that rests on it has not passed.
         backend: the sandbox that ran it.
         level: the protection level of that sandbox.
+        cpu_seconds: of the program's processes.
     """
 
     outcomes: tuple[CaseOutcome, ...]
@@ -79,6 +80,7 @@ class Verdict:
     unproven: tuple[str, ...] = ()
     backend: str = ""
     level: int = 0
+    cpu_seconds: float = 0.0
 
     @property
     def passed(self) -> bool:

@@ -133,7 +133,7 @@ def write(folder):
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     os.unlink(path)
     return path
-for folder in ("/", "/python", "/python/lib", "/sandbox/inside", "/dev", "/usr/lib",
+for folder in ("/", "/python", "/python/lib", "/sandbox/inside", "/dev", "/packages", "/usr/lib",
                os.path.dirname(os.__file__), WORLD["folder"]):
     attempt(folder, lambda: write(folder))
 canary = WORLD["folder"] + "/canary"
@@ -335,7 +335,7 @@ here = os.getcwd()
 shutil.rmtree(here, ignore_errors=True)
 attempt("in its own folder", lambda: os.rmdir(here))
 if os.getpid() == 1 and not os.path.exists("/proc"):  # nowhere but behind a wall
-    for folder in ("/python", "/python/lib", "/sandbox", "/usr", "/dev", "/tmp"):
+    for folder in ("/python", "/python/lib", "/sandbox", "/packages", "/usr", "/dev", "/tmp"):
         attempt(folder, lambda: os.rename(folder, folder + "2") or "moved")
         for name in os.listdir(folder)[:20] if folder != "/tmp" else []:
             attempt(name, lambda: os.unlink(f"{folder}/{name}") or "deleted")

@@ -443,7 +443,7 @@ attempt("duplicates", lambda: fill(lambda: os.dup(0)))
     ),
     Attack(
         "p17 segfault, which has the machine collect a dump",
-        "time.sleep(1)\nctypes.string_at(0)",
+        "time.sleep(0.2)\nctypes.string_at(0)",
         ends=("crashed",),
         judge=_not_the_core_limit,
         watch=True,

@@ -1,4 +1,4 @@
-"""The first code of an interpreter that a container engine put in a sandbox.
+"""The first code of an interpreter that another program (bubblewrap, an engine) put in a sandbox.
 
 It has only standard files. Standard input begins with its job: a length, and JSON with the limits,
 the payload and a token. It writes the token to standard error when all limits are set, before any
@@ -15,10 +15,11 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-from . import linux, program, seccomp
+from . import linux, program, root, seccomp
 from .zygote import limit, make_module, sealed
 
 _FAILED = 70
+_AGAIN = linux.MS_REMOUNT | linux.MS_NOSUID | linux.MS_NODEV
 
 
 def main(job: dict[str, Any]) -> NoReturn:
@@ -27,11 +28,14 @@ def main(job: dict[str, Any]) -> NoReturn:
         for name in set(os.environ) - set(program.ENVIRONMENT):
             del os.environ[name]
         payload = sealed(json.dumps(job["payload"]).encode())
+        sys.path += job["path"]
         for name in job["preload"]:
             __import__(name)
         for name, source in job["modules"].items():
             make_module(name, source)
         channel = _channel() if job["conversation"] else None
+        if job["own_folder"]:
+            linux.mount("scratch", root.SCRATCH, "", _AGAIN, root.scratch_options(job["limits"]))
         linux.drop_capabilities()
         linux.no_new_privileges()
         limit(job["limits"], "cold")

@@ -20,7 +20,7 @@ _MAX_LIBRARIES = 64
 def build(settings: dict[str, Any]) -> None:
     """Make a read-only tree the root, with the interpreter and nothing else in it.
 
-    Of the host it has shared libraries and four devices.
+    Of the host it has shared libraries, four devices and the profile's folders of packages.
     """
     linux.mount("", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     links = [(os.readlink(folder), folder) for folder in SYSTEM if os.path.islink(folder)]
@@ -29,6 +29,7 @@ def build(settings: dict[str, Any]) -> None:
         *python_files(settings),
         (settings["inside"], HERE),
     ]
+    shown += [(folder, f"/packages/{i}") for i, folder in enumerate(settings["packages"])]
     # Open all first: the new file system may hide their folders.
     sources = [(_opened(source), target) for source, target in shown]
     devices = [(_opened(f"/dev/{name}"), f"/dev/{name}") for name in DEVICES]
@@ -36,7 +37,8 @@ def build(settings: dict[str, Any]) -> None:
     for source, target in links:
         os.makedirs(os.path.dirname(_ROOT + target), exist_ok=True)
         os.symlink(source, _ROOT + target)
-    os.makedirs(_ROOT + SCRATCH, exist_ok=True)
+    for folder in (SCRATCH, "/packages"):
+        os.makedirs(_ROOT + folder, exist_ok=True)
     for fd, target in sources:
         _place(fd, target)
         linux.bind(f"/proc/self/fd/{fd}", _ROOT + target)

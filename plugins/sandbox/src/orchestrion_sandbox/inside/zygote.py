@@ -98,7 +98,8 @@ def launch(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
     file = sealed(json.dumps(kept).encode())
     for fd in (control.fileno(), proc, file):
         os.set_inheritable(fd, True)
-    start = program.START.format(["/sandbox"])
+    paths = ["/sandbox", *(f"/packages/{i}" for i in range(len(settings["packages"])))]
+    start = program.START.format(paths)
     python = ["/python/bin/python", *program.FLAGS, "-c", start, "serve", str(file)]
     os.execve(python[0], python, program.ENVIRONMENT)
 
