@@ -1,18 +1,23 @@
-"""What a hundred episodes are worth on small jobs, beside the best fixed sequence at as many.
+"""What one or two hundred episodes are worth on small jobs, beside simple rules at as many.
 
-    python dev.py python -m tests.benchmarks.small_jobs                      # both jobs, 5 seeds
+    python dev.py python -m tests.benchmarks.small_jobs                      # all jobs, 5 seeds
     python dev.py python -m tests.benchmarks.small_jobs tickets auto 5
     python dev.py python -m tests.benchmarks.small_jobs review fitted-q 5 6      # seeds 6 to 10
 
-Arguments: the job, the trainer, the number of seeds, the first of them. A seed draws a ticket desk
-anew: 20 tickets, four chat agents of other skills and prices on the offline service, a dollar. The
-review is docs/examples/code-review.yaml with other luck. `best-sequence` is given twice, as wide as
-100 episodes allow and as deep; the better of the two in the mean is what learning is compared with.
-Intervals are 95 %, Student's t over seeds, of the reward on problems kept aside.
+Arguments: the job, the trainer, the number of seeds, the first of them. A seed draws a job anew.
+`tickets` is a desk: 20 tickets, four chat agents of other skills and prices on the offline service,
+a dollar, 100 episodes. `review` is docs/examples/code-review.yaml with other luck, 100 episodes.
+`kinds` has own data: questions of two to four kinds, cheap agents that know one kind well and a
+dear one that knows all, 200 episodes.
+
+Rules: `best-sequence` twice, as wide as the episodes allow and as deep; for `kinds`, the best agent
+by category. The best of them in the mean is what learning is compared with. Intervals are 95 %,
+Student's t over seeds, of the reward on problems kept aside.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import tempfile
@@ -28,8 +33,8 @@ from orchestrion.config import from_data
 from orchestrion.runs import train
 from tests.benchmarks.support import EXAMPLES, interval
 
-EPISODES = 100
-BASELINES: dict[str, dict[str, dict[str, int]]] = {
+EPISODES = {"tickets": 100, "review": 100, "kinds": 200}
+SEQUENCES: dict[str, dict[str, dict[str, int]]] = {
     # Finished episodes: problems x (1 + candidates of all lengths).
     "tickets": {
         "wide": {"problems": 20, "length": 1},
@@ -39,10 +44,17 @@ BASELINES: dict[str, dict[str, dict[str, int]]] = {
         "wide": {"problems": 11, "length": 1},
         "deep": {"problems": 4, "length": 3, "beam": 1},
     },
+    "kinds": {},
 }
+AGENT = """
+def {name}(view):
+    row = ROWS[view.problem.text]
+    right = random.Random("{name}" + row["question"]).random() < SKILLS["{name}"][row["kind"]]
+    return row["answer"] if right else "wrong"
+"""
 
 
-def tickets(seed: int) -> dict[str, Any]:
+def tickets(seed: int, folder: Path) -> dict[str, Any]:
     """Return a drawn desk."""
     luck = random.Random(seed)
     speakers: dict[str, Any] = {}
@@ -76,27 +88,84 @@ def tickets(seed: int) -> dict[str, Any]:
     }
 
 
-def review(seed: int) -> dict[str, Any]:
+def kinds(seed: int, folder: Path) -> dict[str, Any]:
+    """Return a drawn job with own data; its agents are functions in a file of the folder."""
+    luck = random.Random(seed)
+    names, cheap = [f"k{i}" for i in range(luck.randint(2, 4))], luck.randint(3, 5)
+    rows = [
+        {"question": f"item {i} of {seed}", "answer": f"a{i}", "kind": luck.choice(names)}
+        for i in range(luck.choice([40, 60, 120]))
+    ]
+    skills: dict[str, dict[str, float]] = {}
+    costs: dict[str, int] = {}
+    for i in range(cheap):
+        best = luck.choice(names)
+        skills[f"w{i}"] = {
+            name: round(luck.uniform(0.75, 1) if name == best else luck.uniform(0, 0.5), 2)
+            for name in names
+        }
+        costs[f"w{i}"] = luck.choice([1, 1, 2])
+    skills["big"] = {name: round(luck.uniform(0.8, 1), 2) for name in names}
+    costs["big"] = luck.choice([5, 8, 10])
+    by_text = {row["question"]: row for row in rows}
+    sys.path.insert(0, str(folder))
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / f"parts{seed}.py").write_text(
+        f"import random\nROWS = {by_text}\nSKILLS = {skills}\n"
+        + "".join(AGENT.format(name=name) for name in skills)
+    )
+    return {
+        "seed": seed,
+        "task": {
+            "use": "jsonl",
+            "file": "rows.jsonl",
+            "category": "kind",
+            "split": {"train": 0.6, "validation": 0.0, "test": 0.4},
+        },
+        "agents": {
+            name: {
+                "use": "function",
+                "function": f"parts{seed}:{name}",
+                "give": "view",
+                "cost": cost,
+            }
+            for name, cost in costs.items()
+        },
+        "reward": {"use": "outcome-minus-cost", "cost_weight": 0.02},
+        "limits": {"turns": 4},
+    }
+
+
+def review(seed: int, folder: Path) -> dict[str, Any]:
     """Return the example, with other luck."""
     data = YAML(typ="safe").load(EXAMPLES / "code-review.yaml")
     return {**data, "seed": seed, "evaluation": {"baselines": {}}}
 
 
-JOBS: dict[str, Callable[[int], dict[str, Any]]] = {"tickets": tickets, "review": review}
+JOBS: dict[str, Callable[[int, Path], dict[str, Any]]] = {
+    "tickets": tickets,
+    "review": review,
+    "kinds": kinds,
+}
 
 
-def rewards(
-    data: Mapping[str, Any], policy: str, trainer: Mapping[str, Any]
-) -> tuple[float, float]:
+def rewards(job: str, seed: int, policy: str, trainer: Mapping[str, Any]) -> tuple[float, float]:
     """Return mean reward and share solved on problems kept aside, after training."""
-    config = {
-        **data,
-        "policy": {"use": policy},
-        "trainer": dict(trainer),
-        "run": {"retention": "none"},
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        report = train(from_data(config), Path(folder) / "run").report
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data = JOBS[job](seed, folder)
+        settings = dict(trainer)
+        if policy == "by-category":  # as often as the episodes allow
+            rows = (folder / "rows.jsonl").read_text().splitlines()
+            cells = len({json.loads(row)["kind"] for row in rows}) * (1 + len(data["agents"]))
+            settings["problems"] = EPISODES[job] // cells
+        config = {
+            **data,
+            "policy": {"use": policy},
+            "trainer": settings,
+            "run": {"retention": "none"},
+        }
+        report = train(from_data(config, directory=folder), folder / "run").report
     learned = report.contenders[0]
     return learned.reward.mean, learned.solved.mean
 
@@ -104,18 +173,20 @@ def rewards(
 def compare(job: str, trainer: str, seeds: int, first: int) -> None:
     """Print the table of a job."""
     ways: dict[str, tuple[str, dict[str, Any]]] = {
-        trainer: ("values", {"use": trainer, "episodes": EPISODES}),
+        trainer: ("values", {"use": trainer, "episodes": EPISODES[job]}),
         **{
             f"best-sequence, {name}": ("sequence", {"use": "best-sequence", **settings})
-            for name, settings in BASELINES[job].items()
+            for name, settings in SEQUENCES[job].items()
         },
     }
+    if job == "kinds":
+        ways["by-category"] = ("by-category", {"use": "by-category", "length": 1})
     rows: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for seed in range(first, first + seeds):
         for name, way in ways.items():
-            rows[name].append(rewards(JOBS[job](seed), *way))
+            rows[name].append(rewards(job, seed, *way))
             print(f"  {job}, seed {seed}, {name}: {rows[name][-1][0]:.3f}", file=sys.stderr)
-    print(f"{job}: {EPISODES} episodes, {seeds} seeds from {first}")
+    print(f"{job}: {EPISODES[job]} episodes, {seeds} seeds from {first}")
     found = {name: [reward for reward, _ in pairs] for name, pairs in rows.items()}
     for name, values in found.items():
         solved = mean(share for _, share in rows[name])
@@ -128,6 +199,6 @@ def compare(job: str, trainer: str, seeds: int, first: int) -> None:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    chosen, learner, count, start = [*given, *["both", "auto", "5", "1"][len(given) :]][:4]
-    for each_job in JOBS if chosen == "both" else (chosen,):
+    chosen, learner, count, start = [*given, *["all", "auto", "5", "1"][len(given) :]][:4]
+    for each_job in JOBS if chosen == "all" else (chosen,):
         compare(each_job, learner, int(count), int(start))

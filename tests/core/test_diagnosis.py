@@ -79,6 +79,22 @@ def test_episodes_that_end_at_a_limit_are_a_warning(tmp_path: Path) -> None:
     assert "cut_off" not in found(run(tmp_path / "other", learned=[played("e/0", 0.9)]))
 
 
+def test_training_in_which_limits_end_what_is_tried_is_a_warning(tmp_path: Path) -> None:
+    def training(name: str, *rewards: float) -> dict[str, Finding]:
+        store = RunStore.create(tmp_path / name, "", {"seed": 1})
+        for i, reward in enumerate(rewards):
+            status = Status.COMPLETED if reward or i > 1 else Status.LIMIT
+            episodes = [replace(played(f"0/{i}", reward), status=status)]
+            store.commit_iteration(0, i, episodes, {}, checkpoint(i))
+        return found(store)
+
+    finding = training("never", 0.0, 0.0, 0.0, 0.0)["limits_too_low"]
+    assert finding.level == 2
+    assert "1 of the first 1 were ended by a limit" in finding.text
+    assert "limits_too_low" not in training("solved later", 0.0, 0.0, 0.0, 0.9)
+    assert "limits_too_low" not in training("in time", 0.1, 0.0, 0.0, 0.0)
+
+
 def test_a_good_run_has_no_finding(tmp_path: Path) -> None:
     store = run(
         tmp_path / "run",

@@ -15,7 +15,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from orchestrion._keys import Key
-from orchestrion._records import JSON
+from orchestrion._records import JSON, Status
 from orchestrion._report import LEARNED, Outcomes, Verdict, enumerated, paired
 from orchestrion._statistics import mean
 from orchestrion._store.reader import Iteration, RunReader
@@ -24,6 +24,7 @@ NOTE, WARNING = 1, 2
 
 MOSTLY = 0.75
 """Share of a kind's episodes that end at once from which on the kind counts as given up."""
+OFTEN = 0.5  # share of the first episodes that a limit ends from which on it explains failure
 SETTLED = 0.05  # share of the first entropy below which choices count as settled
 EARLY = 0.25  # share of the iterations before which that is early
 RISE = 0.1  # share of the whole rise that the last third must add to count as still improving
@@ -54,6 +55,7 @@ def diagnose(store: RunReader) -> list[Finding]:
     last_stage = [iteration for iteration in iterations if iteration.stage == iterations[-1].stage]
     findings = [
         *_without_reward(last_stage),
+        *_never_in_time(last_stage),
         *cut_off(evaluations.get(LEARNED, {}).get("outcomes", {})),
         *_given_up(evaluations),
         *_not_ahead(store, evaluations, _rewards(last_stage)),
@@ -91,6 +93,25 @@ def _without_reward(iterations: Sequence[Iteration]) -> Iterator[Finding]:
             WARNING,
             "no episode of training has a reward, so that nothing could be learned",
             "define `reward`, e.g. `reward: {use: outcome-minus-cost}`",
+        )
+
+
+def _never_in_time(iterations: Sequence[Iteration]) -> Iterator[Finding]:
+    """Find a stage that solved nothing and whose first episodes mostly ran into a limit.
+
+    In later iterations few episodes do, as nothing else than stopping at once was worth it.
+    """
+    first = next((iteration for iteration in iterations if iteration.episodes), None)
+    if first is None or any(iteration.successes for iteration in iterations):
+        return
+    ended = first.statuses.get(Status.LIMIT, 0)
+    if ended >= OFTEN * first.episodes:
+        yield Finding(
+            "limits_too_low",
+            WARNING,
+            f"no episode of training was solved, and {ended} of the first {first.episodes} were "
+            "ended by a limit; such an episode never counts as solved",
+            "raise `limits.turns` by one: to end an episode takes a decision more than its turns",
         )
 
 
