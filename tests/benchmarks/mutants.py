@@ -189,9 +189,8 @@ class Tests:
 
 def pytest_runtest_setup(item: Any) -> None:
     """Tell coverage which test runs; this file is loaded as a plugin of pytest."""
-    from coverage import Coverage
-
-    if (current := Coverage.current()) is not None:
+    coverage = sys.modules.get("coverage")
+    if coverage is not None and (current := coverage.Coverage.current()) is not None:
         current.switch_context(item.nodeid)
 
 

@@ -66,7 +66,8 @@ def test_a_secret_that_is_not_there_is_asked_for_only_where_calls_follow(
 @pytest.mark.parametrize("value", ["kéy", "a\nb", "k\x1b[2J"])
 def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(value: str) -> None:
     with pytest.raises(UsageError, match=r"^models\.m: THE_KEY is not a key: it has un"):
-        context({"THE_KEY": value}).secret("THE_KEY")
+        context({"THE_KEY": value}).secret("THE_KEY", header=True)
+    assert context({"THE_KEY": value}).secret("THE_KEY").reveal() == value  # not sent in a header
 
 
 @given(VALUES, st.text(max_size=20), st.text(max_size=20))

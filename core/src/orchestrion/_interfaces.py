@@ -163,13 +163,17 @@ class OpenContext:
     timeout: float | None = None
     trains: bool = False
 
-    def secret(self, name: str) -> Secret:
+    def secret(self, name: str, *, header: bool = False) -> Secret:
         """Return the secret in an environment variable, and keep it out of all that core writes.
 
         It is empty if the variable is missing and the context is not `live`.
 
+        Args:
+            name: of the variable.
+            header: whether it is sent in a header of HTTP, which carries printable ASCII alone.
+
         Raises:
-            UsageError: the variable is not set or empty, or no header could carry its value.
+            UsageError: the variable is not set or empty, or the header could not carry its value.
         """
         value = self.environment.get(name, "").strip()
         if not value and self.live:
@@ -177,7 +181,7 @@ class OpenContext:
                 f"{self.path}: the environment variable {name} is not set; set it, or put it in a "
                 ".env file beside the config"
             )
-        if not (value.isascii() and value.isprintable()):
+        if header and not (value.isascii() and value.isprintable()):
             raise UsageError(f"{self.path}: {name} is not a key: it has unprintable characters")
         return Secret(name, value)
 

@@ -71,7 +71,7 @@ class A2A:
             UsageError: the key is missing or unusable.
         """
         name = f"a2a:{ctx.path.removeprefix('agents.')}"
-        key = "" if self.key_env is None else ctx.secret(self.key_env).reveal()
+        key = "" if self.key_env is None else ctx.secret(self.key_env, header=True).reveal()
         if not ctx.live:
             yield _Opened(self, name, None)
             return

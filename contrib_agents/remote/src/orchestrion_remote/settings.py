@@ -124,7 +124,7 @@ class Remote:
         """
         name = ctx.path.removeprefix("agents.")
         service = f"{self.protocol}:{name}"
-        key = "" if self.key_env is None else ctx.secret(self.key_env).reveal()
+        key = "" if self.key_env is None else ctx.secret(self.key_env, header=True).reveal()
         if not ctx.live:
             yield _RemoteAgent(self, service, None)
             return

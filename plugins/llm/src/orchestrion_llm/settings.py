@@ -205,4 +205,4 @@ def _service(settings: ApiSettings, vendor: Vendor) -> str:
 
 def _key(key_env: str, ctx: OpenContext) -> str:
     """Return the key for the SDK; it is registered as a secret."""
-    return ctx.secret(key_env).reveal() if key_env else _NO_KEY
+    return ctx.secret(key_env, header=True).reveal() if key_env else _NO_KEY

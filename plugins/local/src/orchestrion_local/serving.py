@@ -360,7 +360,7 @@ async def served(model: LocalModel, settings: Server, ctx: OpenContext) -> Async
     Raises:
         UsageError: calls are live, and the server does not respond, or lacks what is needed.
     """
-    key = ctx.secret(settings.key_env).reveal() if settings.key_env is not None else ""
+    key = ctx.secret(settings.key_env, header=True).reveal() if settings.key_env is not None else ""
     async with http_client(settings.base_url, settings.timeout) as client:
         server = Served(model, settings, ctx.path, client, key)
         if ctx.live:
