@@ -62,6 +62,12 @@ def test_a_mistyped_command_gets_a_hint() -> None:
     assert "no such command: validte; did you mean 'validate'?" in result.stderr
 
 
+def test_a_command_of_a_plugin_that_is_missing_names_its_distribution() -> None:
+    result = invoke("--block", "orchestrion-scaffold", "new")
+    assert result.exit_code == 2
+    assert "no such command: new; install orchestrion-scaffold, which supplies it" in result.stderr
+
+
 def test_version_is_printed() -> None:
     assert invoke("--version").stdout == "orchestrion 0.2.0\n"
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from orchestrion._cli import ELSEWHERE
 from tests.workspace import ROOT, members
 
 
@@ -28,3 +29,12 @@ def test_the_readme_of_a_folder_lists_its_members(folder: str) -> None:
 def test_an_index_links_to_every_page(folder: str, suffix: str) -> None:
     linked = set(re.findall(r"\]\(([\w.-]+)\)", (ROOT / folder / "README.md").read_text()))
     assert linked == {file.name for file in (ROOT / folder).glob(f"*{suffix}")} - {"README.md"}
+
+
+def test_core_knows_what_to_install_for_a_command_of_a_plugin() -> None:
+    supplied = {
+        member.name: " ".join(sorted(commands))
+        for member in members()
+        if (commands := member.project.get("entry-points", {}).get("orchestrion.commands"))
+    }
+    assert supplied == ELSEWHERE

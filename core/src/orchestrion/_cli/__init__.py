@@ -40,6 +40,26 @@ COMMANDS = {
     "doctor": "Look for problems of the installation.",
     "completion": "Print a shell completion script.",
 }
+ELSEWHERE = {
+    "orchestrion-beam": "beam",
+    "orchestrion-chat": "chat-presets",
+    "orchestrion-dag": "graph",
+    "orchestrion-evolution": "front",
+    "orchestrion-judge": "judge judge-report",
+    "orchestrion-local": "devices merge",
+    "orchestrion-logged": "learn logs ope",
+    "orchestrion-offline": "llm-stub",
+    "orchestrion-orchestration-bench": "bench draw",
+    "orchestrion-otel": "otel",
+    "orchestrion-remote": "agent-server",
+    "orchestrion-scaffold": "new",
+    "orchestrion-serve": "serve serve-log",
+    "orchestrion-studio": "report studio watch",
+    "orchestrion-sweep": "sweep",
+    "orchestrion-track": "track",
+    "orchestrion-values": "statistics",
+}
+"""Commands of our plugins, to say what to install for one that is missing."""
 """The commands of core with their help; each stands in a module of its name."""
 
 
@@ -95,6 +115,9 @@ class Main(click.Group):
         if command is None and not name.startswith("-") and not ctx.resilient_parsing:
             from orchestrion._suggest import did_you_mean
 
+            suppliers = [plugin for plugin, names in ELSEWHERE.items() if name in names.split()]
+            if suppliers:
+                ctx.fail(f"no such command: {name}; install {suppliers[0]}, which supplies it")
             close = did_you_mean(name, self.list_commands(ctx))
             ctx.fail(f"no such command: {name}{close or '; see --help'}")
         return name if command is not None else None, command, args[1:]
