@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attrs import evolve
 from orchestrion_values.ensemble import Fitted, Trees
 from orchestrion_values.fitted import _folds, _left_out, fit
 from orchestrion_values.fitted_learner import FittedModel
@@ -55,6 +56,34 @@ def test_what_comes_after_a_choice_is_part_of_its_value() -> None:
     assert first.argmax() == 1
     assert first[1] == pytest.approx(1.0, abs=0.15)
     assert first[2] == pytest.approx(0.3, abs=0.1)
+
+
+def test_a_fit_weighs_what_was_returned_and_what_may_follow() -> None:
+    data = chain(60, 3)
+    noise = 0.2 * np.random.default_rng(4).standard_normal(len(data))
+    fitted = fit(evolve(data, reward=data.reward + noise), 7, members=2, trees=0)
+    assert fitted.lost == pytest.approx(0.235081899, rel=1e-6)
+    for now, values in {
+        0.0: [-0.011768062, 0.952194855, 0.279319243],
+        1.0: [-0.013142061, 0.964630819, 0.345085215],
+    }.items():
+        assert values_at(fitted, now)[0] == pytest.approx(values, rel=1e-6)
+
+
+def test_easy_problems_are_not_taken_for_good_choices() -> None:
+    """Choice 1 is .2 better, but met the hard problems."""
+    random, count = np.random.default_rng(5), 200
+    problem = np.arange(count) % 10
+    easy = problem < 5
+    choice = np.where(random.random(count) < np.where(easy, 0.2, 0.8), 1, 0)
+    reward = easy + 0.2 * choice + 0.05 * random.standard_normal(count)
+    assert reward[choice == 1].mean() < reward[choice == 0].mean()
+    shown, free = np.zeros((count, 1)), np.ones((count, 2), np.bool_)
+    nothing, done = np.zeros((count, 2, 0)), np.ones(count, np.bool_)
+    steps = from_steps(shown, nothing, free, choice, reward, shown, nothing, free, done)
+    data = evolve(steps, problem=problem, problems=tuple(f"p{i}" for i in range(10)))
+    values = fit(data, 1, trees=0).values(np.zeros((1, 1)), nothing[:1], np.array([-1]))[0, 0]
+    assert values[1] - values[0] == pytest.approx(0.2, abs=0.05)
 
 
 def test_members_differ_where_little_is_known_and_agree_where_much_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from orchestrion_values.plans import LEARNED, Arm, ArmEpisode, Process, next_of
 from orchestrion_values.policy import RecordedChoice
 from orchestrion_values.transitions import Transitions
 
-from orchestrion import Key, OpenContext, Problem, Saved, gather
+from orchestrion import Episode, Job, Key, OpenContext, Problem, Saved, gather
 from tests.plugins.values.support import ROSTER, episode, names, policy, situation
 
 
@@ -85,6 +86,20 @@ def test_categories_that_pay_alike_change_nothing() -> None:
     assert process.share == 0
     assert process.context("p1") is None
     assert process.promising(3, "p1").mean == pytest.approx(plain.promising(3).mean)
+
+
+def test_hard_problems_do_not_hide_the_best_sequence() -> None:
+    """Choice 0 is better, but met the hard problems."""
+    random = np.random.default_rng(6)
+    seen = []
+    for n in range(60):
+        hard = n % 10 < 5
+        choice = int(random.random() < (0.1 if hard else 0.9))
+        reward = 0.3 * (choice == 0) + (not hard) + 0.1 * random.standard_normal()
+        seen.append(ArmEpisode((choice,), f"p{n % 10}", reward))
+    mean = {arm: np.mean([e.reward for e in seen if e.arm == arm]) for arm in ((0,), (1,))}
+    assert mean[1,] > mean[0,]
+    assert Process(seen, 2).seen().best == (0,)
 
 
 def test_uncertain_sequences_are_drawn_too() -> None:
@@ -211,3 +226,24 @@ def test_choices_alone_are_explored_before_longer_sequences() -> None:
     arms = at_work._arms(runtime, [Problem("p")] * 20, [Key(2).child(n) for n in range(20)])
     assert arms[:16] == [(0,), (1,), (2,), (3,)] * 4
     assert any(len(arm or ()) > 1 for arm in arms[16:])
+
+
+def test_the_last_third_compares_what_was_learned_with_the_best_sequences() -> None:
+    runtime = policy()
+    at_work = learner(episodes=100)
+    problems = [Problem(f"p{i}") for i in range(5)]
+
+    async def rollout(jobs: list[Job]) -> list[Episode]:
+        return [episode(runtime, ["a", "stop"], 0.5) for _ in jobs]
+
+    session: Any = SimpleNamespace(
+        policy=runtime, key=Key(1), problems=lambda split: problems, rollout=rollout
+    )
+    compared = []
+    for i in range(len(at_work.sizes)):
+        before = len(at_work._tried)
+        asyncio.run(at_work.iterate(i, session))
+        compared.append(any(attempt.arm == LEARNED for attempt in at_work._tried[before:]))
+    left = [sum(at_work.sizes[i:]) for i in range(len(at_work.sizes))]
+    assert compared == [count <= 30 for count in left]
+    assert left[-1] <= 30 < left[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from orchestrion_values.arrays import pack, unpack
-from orchestrion_values.texts import Texts, fit_texts
+from orchestrion_values.texts import Texts, _look, fit_texts
 
 SUMS = [f"What is {i} plus {i * 7 % 11}? Add the numbers." for i in range(30)]
 POEMS = [f"write a poem about the {word} and the sea" for word in "abcdefghijklmnopqrstuvwxyzäöüß"]
@@ -51,3 +51,17 @@ def test_few_or_empty_texts_are_no_error(given: list[str]) -> None:
     texts = fit_texts(given, [None] * len(given), 1)
     assert np.isfinite(texts.numbers([*given, "another"])).all()
     assert texts.guessed(texts.numbers(given)).shape == (len(given), 0)
+
+
+def test_the_look_of_a_text_is_counted() -> None:
+    length, words, of_a_word, digits, capitals, signs, *rest = _look("Is 2+2 = 4?\n")
+    assert (length, words) == pytest.approx((np.log1p(12), np.log1p(4)))
+    assert (of_a_word, digits, capitals, signs) == pytest.approx((3, 3 / 12, 1 / 12, 3 / 12))
+    begins, ends, marks, plain = rest[:2], rest[2:5], rest[5:-1], rest[-1]
+    assert begins == [1.0, 0.0]  # a capital, a small letter
+    assert ends == [1.0, 0.0, 0.0]  # a question mark, a full stop, a letter or digit
+    assert marks == pytest.approx([np.log1p(1), np.log1p(1), *[0.0] * 7])
+    assert plain == 1.0
+    assert _look("So.")[6:11] == [1.0, 0.0, 0.0, 1.0, 0.0]
+    assert _look("so")[6:11] == [0.0, 1.0, 0.0, 0.0, 1.0]
+    assert _look("é")[-1] == 0.0
