@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
@@ -38,3 +39,19 @@ def test_core_knows_what_to_install_for_a_command_of_a_plugin() -> None:
         if (commands := member.project.get("entry-points", {}).get("orchestrion.commands"))
     }
     assert supplied == ELSEWHERE
+
+
+def test_what_the_architecture_says_where_to_look_for_is_there() -> None:
+    """A row names a file, then functions, methods or classes in it."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    section = text.split("## Where to look\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"\| `([\w/.]+\.py)`: (.*) \|\n", section)
+    assert len(rows) >= 8
+    for path, what in rows:
+        tree = ast.parse((ROOT / path).read_text())
+        for name in re.findall(r"`([\w.]+)`", what.split(", called")[0]):
+            nodes: list[ast.AST] = [tree]
+            for part in name.split("."):
+                children = [child for node in nodes for child in ast.iter_child_nodes(node)]
+                nodes = [child for child in children if getattr(child, "name", "") == part]
+            assert nodes, f"{path} has no {name}"

@@ -14,9 +14,9 @@ from orchestrion_marl.advantages import amplification, drmas, grpo
 from orchestrion_marl.rows import Rows
 from orchestrion_marl.settings import Advantage, Kl
 from orchestrion_marl.updating import (
+    clipped_loss,
     divergence,
     divergence_in_loss,
-    policy_terms,
     row_weights,
 )
 
@@ -74,7 +74,7 @@ def test_the_loss_of_one_model_with_one_call_an_episode_is_that_of_trl(
     # TRL divides by std + 1e-4; here both sides have the same advantages.
     advantages = torch.from_numpy(grpo(calls)).float()
     expected = trl_grpo_loss(logps, old, ref, advantages, mask, 0.2, 0.28, 0.04, theirs, longest)
-    terms, _ = policy_terms(logps, old, advantages[:, None].expand(shape), 0.2, 0.28, None)
+    terms, _ = clipped_loss(logps, old, advantages[:, None].expand(shape), 0.2, 0.28, None)
     terms = terms + 0.04 * divergence(logps, ref, "k3")
     weights = row_weights(lengths.numpy(), np.ones(rows), [ours] * rows, longest)
     computed = (terms * mask * torch.from_numpy(weights).float()[:, None]).sum()
@@ -84,11 +84,11 @@ def test_the_loss_of_one_model_with_one_call_an_episode_is_that_of_trl(
 def test_the_dual_clip_bounds_the_loss_of_a_bad_token_that_became_likely() -> None:
     old, now = torch.zeros(1, 3), torch.log(torch.tensor([[10.0, 2.0, 0.5]]))
     bad = torch.full((1, 3), -1.0)
-    plain, _ = policy_terms(now, old, bad, 0.2, 0.2, None)
-    cut, _ = policy_terms(now, old, bad, 0.2, 0.2, 3.0)
+    plain, _ = clipped_loss(now, old, bad, 0.2, 0.2, None)
+    cut, _ = clipped_loss(now, old, bad, 0.2, 0.2, 3.0)
     assert plain[0].tolist() == pytest.approx([10, 2, 0.8])
     assert cut[0].tolist() == pytest.approx([3, 2, 0.8])
-    good, clipped = policy_terms(now, old, -bad, 0.2, 0.2, 3.0)
+    good, clipped = clipped_loss(now, old, -bad, 0.2, 0.2, 3.0)
     assert good[0].tolist() == pytest.approx([-1.2, -1.2, -0.5])
     assert clipped[0].tolist() == [True, True, False]
 

@@ -32,7 +32,7 @@ from orchestrion._records import (
 
 
 @frozen(eq=False)
-class Setting:
+class EpisodeContext:
     """What all activations of one loop share."""
 
     engine: Host
@@ -47,7 +47,7 @@ class Setting:
 
 
 async def take_turn(
-    setting: Setting,
+    context: EpisodeContext,
     activation: Activation,
     trajectory: Trajectory,
     observation: Observation | None,
@@ -60,10 +60,10 @@ async def take_turn(
     `trajectory` and `observation` are what the policy saw when it decided, `nth` is how often the
     agent was started before in this episode, `decision` the index of the decision.
     """
-    engine, agent, option = setting.engine, activation.agent, activation.option
-    seat = setting.seats.get(agent)
+    engine, agent, option = context.engine, activation.agent, activation.option
+    seat = context.seats.get(agent)
     if seat is None or option is not None or seat.options:
-        seat = _seat(activation, setting.seats)
+        seat = _seat(activation, context.seats)
     if observation is not None and is_blocked(activation, observation):
         blocked = "blocked by the task"
         engine.count_failure(agent, blocked)
@@ -71,19 +71,19 @@ async def take_turn(
     view = View(
         agent,
         option,
-        setting.problem,
+        context.problem,
         trajectory,
         observation,
         activation.reads,
-        setting.given,
-        setting.roster,
+        context.given,
+        context.roster,
     )
     # Draws depend on how often an agent acted, or on the index that the policy gave: not on time.
-    key = setting.key.child("act", agent, nth if activation.index is None else f"@{index}")
-    who = setting.who + agent
-    label = None if engine.viewer is None else f"{setting.label}{index + 1} {agent}"
-    handle = ActivationCalls(engine, key, "", who, label, setting.episode)
-    failure = engine.calls.late(setting.episode, key)
+    key = context.key.child("act", agent, nth if activation.index is None else f"@{index}")
+    who = context.who + agent
+    label = None if engine.viewer is None else f"{context.label}{index + 1} {agent}"
+    handle = ActivationCalls(engine, key, "", who, label, context.episode)
+    failure = engine.calls.late(context.episode, key)
     if failure is None:
         seconds = engine.timeout
         if activation.timeout is not None:
@@ -105,7 +105,7 @@ async def take_turn(
             failure = Failure(message, handle.used, tuple(handle.made))
             if late:
                 facts = Facts(who=who, stage=engine.stage)
-                await engine.calls.record_late(setting.episode, key, failure, facts)
+                await engine.calls.record_late(context.episode, key, failure, facts)
     engine.count_failure(agent, failure.message)
     output = Output(usage=failure.usage, calls=failure.made)
     return Turn(index, agent, option, output, "failed", failure.message, decision, activation.reads)

@@ -43,11 +43,12 @@ class Budget:
     """Reserve the worst case before a call, and settle what it spent after it.
 
     Before a call is granted its reservation, spent + reserved <= cap holds, however many calls are
-    in flight; only usage that turns report beside their calls can exceed a cap, see `charge`. A
-    reservation that does not fit waits, first come, first served, until calls in flight give back
-    what they did not spend. A call made inside another one does not wait: the outer one holds its
-    reservation until it is done. If the first that waits does not fit although nothing is in
-    flight, it and all later calls get a `BudgetError`; calls in flight finish.
+    in flight. Two things can exceed a cap: usage that a turn reports itself (`charge`), and a call
+    that spends more than it reserved, which is logged. A reservation that does not fit waits, first
+    come, first served, until calls in flight give back what they did not spend. A call made inside
+    another one does not wait: the outer one holds its reservation until it is done. If the first
+    that waits does not fit although nothing is in flight, it and all later calls get a
+    `BudgetError`; calls in flight finish.
 
     `spent` and `elapsed` (in seconds) are what earlier parts of the run took.
     """

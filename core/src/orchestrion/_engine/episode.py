@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve
 
-from orchestrion._engine.activation import Setting, act
+from orchestrion._engine.activation import EpisodeContext, act
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import ActivationCalls, Host, RunEpisode
 from orchestrion._engine.checks import first_step, judged
@@ -74,7 +74,7 @@ class Engine(Host):
         where = WHERE.set({**WHERE.get(), "episode": name})
         try:
             step = self.first_step(problem, key)
-            loop = Loop(self._setting(name, problem, key), name, step, training, self.limits)
+            loop = Loop(self._context(name, problem, key), name, step, training, self.limits)
             self.active += 1
             try:
                 await loop.run(self.batcher(policy or self.team.policy))
@@ -120,8 +120,8 @@ class Engine(Host):
             return Turn(0, agent, view.option, failed, "failed", describe(error, self.timeout))
         return Turn(0, agent, view.option, output)
 
-    def _setting(self, episode: str, problem: Problem, key: Key) -> Setting:
-        return Setting(self, problem.public(), key, self.seats, self.team.roster, episode)
+    def _context(self, episode: str, problem: Problem, key: Key) -> EpisodeContext:
+        return EpisodeContext(self, problem.public(), key, self.seats, self.team.roster, episode)
 
     def first_step(self, problem: Problem, key: Key) -> Step:
         task = self.team.task
@@ -209,7 +209,7 @@ class Engine(Host):
     ) -> Branch:
         """Return a branch after these activations, which run in parallel."""
         loop = Loop(
-            self._setting(name, branch.problem, key),
+            self._context(name, branch.problem, key),
             name,
             branch.step,
             training=True,
@@ -229,7 +229,7 @@ class Engine(Host):
         policy: Policy,
         turns: int | None,
     ) -> tuple[Trajectory, str]:
-        setting = Setting(
+        context = EpisodeContext(
             self,
             view.problem.public(),
             key,
@@ -242,7 +242,7 @@ class Engine(Host):
         )
         limits = evolve(self.limits, turns=turns or self.limits.turns)
         step = Step(None, view.observation)
-        loop = Loop(setting, view.agent, step, False, limits, nested=True)
+        loop = Loop(context, view.agent, step, False, limits, nested=True)
         self.active += 1
         try:
             await loop.run(self.batcher(policy))

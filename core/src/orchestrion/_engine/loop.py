@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 
 from orchestrion._config.sections import Limits
-from orchestrion._engine.activation import Setting, take_turn
+from orchestrion._engine.activation import EpisodeContext, take_turn
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import NO_LIMITS, ActivationCalls
 from orchestrion._engine.checks import check_decision, has_steps, next_step, why_empty
@@ -23,7 +23,7 @@ from orchestrion._records import Activation, Decision, Episode, Status, Step, Tr
 class Loop:
     """The state of one episode, or nested team, while it runs."""
 
-    setting: Setting
+    context: EpisodeContext
     name: str  # of the episode; of a nested team, the agent that runs it
     step: Step  # the environment, at first as the task started it
     training: bool  # whether a trainer learns from the decisions
@@ -56,8 +56,8 @@ class Loop:
     _turn_finished: Callable[[str, Turn], None] | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        setting, limits, self._first = self.setting, self.limits, self.started
-        engine = setting.engine
+        context, limits, self._first = self.context, self.limits, self.started
+        engine = context.engine
         self._counts = limits.calls is not None or limits.tokens is not None
         self._steps = not self.nested and has_steps(engine.team.task)
         self._turn_finished = None if self.nested else engine.observers.turn_finished
@@ -70,7 +70,7 @@ class Loop:
                 self.status = Status.FAILED
         return Episode(
             self.name,
-            self.setting.problem,
+            self.context.problem,
             self.trajectory,
             tuple(self.decisions),
             self.status,
@@ -87,7 +87,7 @@ class Loop:
             # If nobody cancelled us from outside, one of these agents did.
             started = self.decisions[-1].start if self.decisions else ()
             agents = ", ".join(activation.agent for activation in started)
-            self.setting.engine.note_cut_off(self.name, agents)
+            self.context.engine.note_cut_off(self.name, agents)
             raise
         finally:
             if self._running is not None and self._running.tasks:
@@ -97,7 +97,7 @@ class Loop:
             await self._running.order.close()
 
     async def _decide_and_follow(self, batcher: DecisionBatcher) -> None:
-        setting, engine, limit = self.setting, self.setting.engine, self.limits.turns
+        context, engine, limit = self.context, self.context.engine, self.limits.turns
         while not (self._final or self.step.done):
             tasks = None if self._running is None else self._running.tasks
             turns_left = None if limit is None else limit - self.started
@@ -105,7 +105,7 @@ class Loop:
                 self.status = Status.LIMIT
                 return
             situation = Situation(
-                setting.problem,
+                context.problem,
                 self.trajectory,
                 self.step.observation,
                 tuple(tasks.values()) if tasks else (),
@@ -114,7 +114,7 @@ class Loop:
             )
             if batcher.prepares and not await self._prepare(batcher, situation):
                 return
-            key = setting.key.child("decide", len(self.decisions))
+            key = context.key.child("decide", len(self.decisions))
             if engine.active <= 1:  # no decision of another episode can be ready
                 [decision] = batcher.ask([situation], [key])
             else:
@@ -145,15 +145,15 @@ class Loop:
 
     async def _prepare(self, batcher: DecisionBatcher, situation: Situation) -> bool:
         """Let the policy prepare; return whether it could. If not, the episode has failed."""
-        key = self.setting.key.child("prepare", len(self.decisions))
+        key = self.context.key.child("prepare", len(self.decisions))
         if self._prepared is None:
             self._prepared = []
-        handle = ActivationCalls(self.setting.engine, key, who="policy", made=self._prepared)
+        handle = ActivationCalls(self.context.engine, key, who="policy", made=self._prepared)
         try:
             await batcher.prepare(situation, handle)
         except CallError as error:
             self.status, self.error = Status.FAILED, f"{batcher.place}: {error}"
-            self.setting.engine.count_failure(batcher.place, str(error))
+            self.context.engine.count_failure(batcher.place, str(error))
             return False
         return True
 
@@ -182,8 +182,8 @@ class Loop:
     async def _start_beside(self, activations: tuple[Activation, ...], decision: Decision) -> None:
         """Start activations beside those that run; wait for the first to end, or for all."""
         if self._running is None:
-            setting = self.setting
-            order = setting.engine.calls.completion_order(setting.episode, setting.key)
+            context = self.context
+            order = context.engine.calls.completion_order(context.episode, context.key)
             self._running = Running(order)
         for activation in activations:
             index = self._index(activation)
@@ -198,7 +198,7 @@ class Loop:
         nth = self._times_started.get(activation.agent, 0)
         self._times_started[activation.agent] = nth + 1
         return take_turn(
-            self.setting,
+            self.context,
             activation,
             self.trajectory,
             self.step.observation,
@@ -239,8 +239,8 @@ class Loop:
         if output.final:
             self._final = True
         if self._steps:
-            task, key = self.setting.engine.team.task, self.setting.key
-            place = self.setting.engine.place(task, "task")
+            task, key = self.context.engine.team.task, self.context.key
+            place = self.context.engine.place(task, "task")
             self.step = next_step(task, self.step.state, turn, key, place)
         if self._turn_finished is not None:
             self._turn_finished(self.name, turn)

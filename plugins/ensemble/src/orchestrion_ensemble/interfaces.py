@@ -8,6 +8,8 @@ The kind `aggregator` belongs to this plugin; another distribution adds an aggre
     @hookimpl
     def orchestrion_components():
         yield "aggregator", Component("longest", "my_package.longest:Longest", "the longest answer")
+
+docs/ensembles.md shows the whole of it, with what `orchestrion check` needs.
 """
 
 from __future__ import annotations

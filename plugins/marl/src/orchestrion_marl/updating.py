@@ -167,7 +167,7 @@ def _loss(
     sampled = _padded([call.generation.logprobs for call in batch.calls], mask.device)
     old = _padded(batch.before, mask.device) if batch.before else sampled
     advantages = _padded(batch.advantages, mask.device)
-    terms, clipped = policy_terms(logprobs, old, advantages, low, high, settings.dual_clip)
+    terms, clipped = clipped_loss(logprobs, old, advantages, low, high, settings.dual_clip)
     if batch.before:
         terms = terms * (old - sampled).exp().clamp(max=settings.importance_cap)
     shift = (sampled - logprobs).detach()
@@ -193,7 +193,7 @@ def _loss(
     return (terms * mask * by_row[:, None]).sum(), sums
 
 
-def policy_terms(
+def clipped_loss(
     logprobs: torch.Tensor,
     old: torch.Tensor,
     advantages: torch.Tensor,
