@@ -150,8 +150,8 @@ config = GRPOConfig(
 data = Dataset.from_dict({"prompt": texts})
 trainer = GRPOTrainer(model, reward, args=config, train_dataset=data, processing_class=tokenizer)
 trainer.train()
-# From the first reward to the last: whole steps, without what comes before.
-(start, _), *rest = seen
+# From the second reward to the last: whole steps, without the first update.
+_, (start, _), *rest = seen
 print(json.dumps(sum(count for _, count in rest) / (rest[-1][0] - start)))
 """
 
