@@ -155,7 +155,7 @@ def test_small_costs_keep_their_digits_and_every_cost_its_unit() -> None:
 
 
 def test_episodes_that_a_limit_ended_or_that_failed_have_columns() -> None:
-    ends = [Status.LIMIT, Status.LIMIT, Status.BUDGET, Status.FAILED, *[Status.COMPLETED] * 6]
+    ends = [Status.LIMIT, Status.LIMIT, Status.LIMIT, Status.FAILED, *[Status.COMPLETED] * 6]
     report = report_of(learned=[episode(str(i), 0.0, status=end) for i, end in enumerate(ends)])
     (row,) = report.contenders
     assert [row.limit, row.failed] == pytest.approx([0.3, 0.1])

@@ -184,7 +184,7 @@ def test_episodes_are_found_by_what_they_are(store: RunStore) -> None:
     assert ids(stage=1, source="train") == ["1/0/0", "1/0/1"]
     assert ids(success=False) == ids(source="test") == ["failed"]
     assert ids(id="0/1/1") == ids(problem="problem of 0/1/1") == ["0/1/1"]
-    assert ids(status="budget") == []
+    assert ids(status="limit") == []
     assert len(ids()) == 7
     assert store.iterations(first=1) == store.iterations()[1:]
     worker = [(0, "worker"), (0, "worker")]

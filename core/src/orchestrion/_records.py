@@ -49,10 +49,8 @@ class Status(StrEnum):
     """
 
     COMPLETED = "completed"
-    BUDGET = "budget"
     LIMIT = "limit"
     FAILED = "failed"
-    CANCELLED = "cancelled"
 
 
 class Usage(Struct, frozen=True, forbid_unknown_fields=True):

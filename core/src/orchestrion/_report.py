@@ -240,15 +240,14 @@ def _share(group: Sequence[Episode], condition: Callable[[Episode], bool]) -> fl
 
 def _means(group: Sequence[Episode]) -> dict[str, float | None]:
     usages = [episode.usage for episode in group]
-    limit, failed = (Status.LIMIT, Status.BUDGET), (Status.FAILED, Status.CANCELLED)
     return {
         "solved": _share(group, lambda episode: episode.success),
         "cost": sum(usage.cost for usage in usages) / len(group),
         "turns": sum(len(episode.trajectory) for episode in group) / len(group),
         "reward": _mean_reward(group),
         "missing": float(sum(episode.reward is None for episode in group)),
-        "limit": _share(group, lambda episode: episode.status in limit),
-        "failed": _share(group, lambda episode: episode.status in failed),
+        "limit": _share(group, lambda episode: episode.status is Status.LIMIT),
+        "failed": _share(group, lambda episode: episode.status is Status.FAILED),
         "usd": sum(usage.usd for usage in usages) / len(group),
         "tokens": sum(usage.tokens for usage in usages) / len(group),
         "calls": sum(usage.calls for usage in usages) / len(group),

@@ -87,7 +87,7 @@ def command(
         _conclude(episode, judged)
     if episode.turns and episode.answer is None:
         return 1
-    return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
+    return {"completed": 0, "limit": 4}.get(episode.status.value, 1)
 
 
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:

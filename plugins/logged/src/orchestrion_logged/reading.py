@@ -24,8 +24,6 @@ from orchestrion_logged.served import STEPS, Feedback, ServedRequest, ServedStep
 
 _REPORTED = 5
 """The maximum of errors that are reported for one log."""
-_STOPPED = ("limit", "budget")
-"""How an episode ends that is never a success, whatever its last turn says."""
 _DECISION = msgspec.json.Decoder(Logged)
 _OTHERS: Mapping[bytes, Any] = {
     b'{"served"': msgspec.json.Decoder(ServedRequest),
@@ -197,7 +195,7 @@ def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
             "at once, ended before the first, or were damaged"
         )
     outcomes = {
-        name: replace(score, score=0.0) if served[name].status in _STOPPED else score
+        name: replace(score, score=0.0) if served[name].status == "limit" else score
         for name, score in feedback.items()
     }
     if cut_off := sum(outcomes[name] != feedback[name] for name in feedback):

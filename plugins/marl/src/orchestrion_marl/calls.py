@@ -63,7 +63,7 @@ def sampled_of(episodes: Sequence[Episode], groups: Sequence[int]) -> Sampled:
     calls: list[Call] = []
     counted: list[int] = []
     for episode, group in zip(episodes, groups, strict=True):
-        if episode.reward is None or episode.status in (Status.FAILED, Status.CANCELLED):
+        if episode.reward is None or episode.status is Status.FAILED:
             continue
         rewards = episode.reward.agents or {}
         for turn in episode.turns:

@@ -178,7 +178,7 @@ class _Episode:
             attributes[c.INPUT_MESSAGES] = text_message("user", episode.problem.text)
             if episode.answer is not None:
                 attributes[c.OUTPUT_MESSAGES] = text_message("assistant", episode.answer)
-        error = episode.error if episode.status in ("failed", "budget", "cancelled") else ""
+        error = episode.error if episode.status == "failed" else ""
         if error:
             attributes[c.ERROR_TYPE] = str(episode.status)
         return self._span(

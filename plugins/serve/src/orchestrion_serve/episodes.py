@@ -280,7 +280,7 @@ def answer_of(episode: Episode) -> str:
         Refusal: the episode failed or gave no answer.
     """
     answer = episode.answer
-    if episode.status in (Status.FAILED, Status.CANCELLED) or answer is None:
+    if episode.status is Status.FAILED or answer is None:
         raise _unanswered(episode.id, episode.error or "no turn was completed")
     if not answer and not images_of(episode):
         for turn in reversed(episode.turns):
