@@ -1,4 +1,4 @@
-"""The task `tickets` and the speaker `clerk`: what is shown, who knows what, files of one's own."""
+"""The task `tickets` and the speaker `clerk`: what is shown, who knows what."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from orchestrion_offline.tickets import CATEGORIES, Clerk, Tickets, answer_in, category_of
 
-from orchestrion import Key, Output, Problem, Trajectory, Turn, UsageError
+from orchestrion import Key, Output, Problem, Trajectory, Turn
 
 TASK = Tickets(train=20, validation=5, test=40)
 
@@ -97,24 +97,3 @@ def test_a_clerk_refuses_tickets_from_elsewhere(tmp_path: Path) -> None:
         other.write_text(text)
         with pytest.raises(ValueError, match="speaker clerk: "):
             Clerk(other).say(asked, Key(1))
-
-
-def test_tickets_are_read_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "tickets.jsonl"
-    rows = ['{"text": "t%d", "category": "Billing"}' % n for n in range(5)]  # noqa: UP031
-    path.write_text("\n".join([*rows, '{"text": "x", "category": "tax", "split": "test"}']))
-    task = Tickets(file=path)
-    assert [p.id for p in task.problems("train")] == ["1", "3", "5"]
-    assert [p.hidden for p in task.problems("test")] == ["billing", "tax"]
-
-
-@pytest.mark.parametrize(
-    ("line", "wrong"), [('{"text": "a"}', "category"), ("{", "line 1"), ('{"txt": 1}', "line 1")]
-)
-def test_errors_of_a_tickets_file_have_its_line(tmp_path: Path, line: str, wrong: str) -> None:
-    path = tmp_path / "tickets.jsonl"
-    path.write_text(line)
-    with pytest.raises(UsageError, match=wrong):
-        Tickets(file=path).problems("train")
-    with pytest.raises(UsageError, match="cannot be read"):
-        Tickets(file=tmp_path / "none.jsonl").problems("train")

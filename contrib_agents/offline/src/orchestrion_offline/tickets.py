@@ -1,9 +1,7 @@
 """Sort support tickets into five categories: the task `tickets` and the speaker `clerk`.
 
 A team answers in contents, in the form `Category: delivery`; the last answer counts. Tickets are
-generated, or come from a file of your own:
-
-    {"text": "The parcel came to the wrong door.", "category": "delivery", "split": "train"}
+generated.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from attrs import field, frozen
 
 from orchestrion import (
@@ -32,7 +29,6 @@ from orchestrion import (
     Task,
     Trajectory,
     Turn,
-    UsageError,
     no_calls,
 )
 from orchestrion_offline.interfaces import Answer, Speaker
@@ -85,35 +81,17 @@ RULES = f"Sort this ticket. Answer `Category: NAME`, one of {', '.join(CATEGORIE
 _ANSWER = re.compile(r"\bcategory: *([a-z][\w-]*)", re.IGNORECASE)
 
 
-class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of a file.
-
-    Args:
-        text: of the customer.
-        category: the right answer, which only the verifier sees.
-        id: its name; by default the number of its line.
-        split: by default three of five lines are for training, one each for the other splits.
-    """
-
-    text: str
-    category: str
-    id: str = ""
-    split: Split | None = None
-
-
 @frozen
 class Tickets(Task):
     """Tickets to sort; solved if the last answer is the right category.
 
     Args:
-        file: your own tickets, as JSON lines with `text` and `category`; by default generated ones.
         seed: another seed generates other tickets.
         train: generated tickets for training.
         validation: for validation.
         test: for the test.
     """
 
-    file: Path | None = None
     seed: int = 0
     train: Annotated[int, Meta(ge=0, le=100_000)] = 20
     validation: Annotated[int, Meta(ge=0, le=100_000)] = 0
@@ -123,8 +101,6 @@ class Tickets(Task):
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the tickets of a split."""
-        if self.file is not None:
-            return _read(self.file)[split]
         return [self._generated(split, n) for n in range(getattr(self, split))]
 
     def _generated(self, split: Split, n: int) -> Problem:
@@ -135,11 +111,11 @@ class Tickets(Task):
             part[int(u * len(part))] for part, u in zip(parts, key.uniforms(4), strict=True)
         )
         text = f"{opening} {middle} {complaint}. {closing}"
-        return _problem(Ticket(text, category, f"{split}-{n + 1}"))
+        return _problem(text, category, f"{split}-{n + 1}")
 
     def problem_from(self, text: str) -> Problem:
         """Return a ticket of unknown category."""
-        return _problem(Ticket(text, "", "input"))
+        return _problem(text, "", "input")
 
     def start(self, problem: Problem, key: Key) -> Step:
         """Return the state without an answer."""
@@ -184,33 +160,8 @@ def _after(answers: tuple[str, ...]) -> Step:
     return Step(answers, Observation(f"Answers: {counts or 'none'}.", dict(votes), features))
 
 
-def _problem(ticket: Ticket, name: str = "") -> Problem:
-    text = f"{ticket.text}\n\n{RULES}"
-    return Problem(ticket.id or name, text, hidden=ticket.category.lower())
-
-
-def _read(path: Path) -> dict[Split, list[Problem]]:
-    """Return the tickets of a file by split.
-
-    Raises:
-        UsageError: the file or a line of it cannot be read.
-    """
-    tickets: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": []}
-    order: tuple[Split, ...] = ("train", "validation", "train", "test", "train")
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise UsageError(f"task tickets: {path} cannot be read: {error.strerror}") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            ticket = msgspec.json.decode(line, type=Ticket)
-        except msgspec.MsgspecError as error:
-            raise UsageError(f"task tickets: {path}, line {number}: {error}") from None
-        split = ticket.split or order[(number - 1) % len(order)]
-        tickets[split].append(_problem(ticket, f"{number}"))
-    return tickets
+def _problem(text: str, category: str, name: str) -> Problem:
+    return Problem(name, f"{text}\n\n{RULES}", hidden=category)
 
 
 @cache
