@@ -202,3 +202,11 @@ def test_entropy_that_is_gone_early_is_told_unless_the_reward_still_rose(tmp_pat
 def test_few_problems_are_told(tmp_path: Path) -> None:
     findings = found(run(tmp_path / "run", learned=judged("learned", [0.8, 0.9])))
     assert "only 2 problems to be judged on" in findings["few_problems"].text
+
+
+def test_a_result_with_nothing_beside_it_is_told(tmp_path: Path) -> None:
+    alone = judged("learned", [0.8] * 12)
+    assert "eval RUN" in found(run(tmp_path / "a", learned=alone))["no_baseline"].advice
+    beside = run(tmp_path / "b", learned=alone, random=judged("random", [0.1] * 12))
+    assert "no_baseline" not in found(beside)
+    assert "no_baseline" not in found(run(tmp_path / "c"))

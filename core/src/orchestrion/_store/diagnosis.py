@@ -63,6 +63,7 @@ def diagnose(store: RunReader) -> list[Finding]:
         *_settled_early(last_stage),
         *_still_rising(last_stage),
         *_few_problems(evaluations),
+        *_no_baseline(evaluations),
     ]
     return sorted(findings, key=lambda finding: -finding.level)
 
@@ -221,6 +222,20 @@ def _few_problems(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
                 f"there were only {count} problems {what}",
                 "add problems; with so few, what was learned may be luck, whatever the figures say",
             )
+
+
+def _no_baseline(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find that what was learned was judged alone."""
+    judged = [name for name, results in evaluations.items() if "outcomes" in results]
+    if judged == [LEARNED]:
+        yield Finding(
+            "no_baseline",
+            NOTE,
+            "nothing simpler was judged beside what was learned",
+            "name rules to compare with, e.g. `evaluation: {baselines: [untrained, random, "
+            "best-sequence]}`; for those that need no training, `orchestrion eval RUN -o "
+            "evaluation.baselines=[untrained,random]` does it afterwards",
+        )
 
 
 # ------------------------------------------------------------------ reward over training
