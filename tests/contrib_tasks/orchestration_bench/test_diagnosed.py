@@ -18,6 +18,7 @@ agents:
 policy: {use: sequence}
 trainer: {use: best-sequence, length: 2, problems: 16}
 reward: {use: outcome-minus-cost, cost_weight: 1.0}
+evaluation: {baselines: [random]}
 run: {directory: FOLDER, retention: none}
 """
 
