@@ -173,7 +173,8 @@ def _message_events(body: Mapping[str, Any]) -> list[bytes]:
     parts: list[dict[str, Any]] = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for i, block in enumerate(body["content"]):
         if block["type"] == "text":
-            empty, deltas = {**block, "text": ""}, _pieces(block["text"])
+            first, *deltas = _pieces(block["text"])
+            empty = {**block, "text": first}
             kind, key = "text_delta", "text"
         elif block["type"] == "thinking":
             empty, deltas = {**block, "thinking": ""}, _pieces(block["thinking"])
