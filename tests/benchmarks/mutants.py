@@ -182,8 +182,9 @@ class Tests:
             )
         except subprocess.TimeoutExpired:
             return False
-        # Below 0 is a signal: a mutant that takes all memory is caught. Else nothing was tried.
-        if done.returncode > 1 or (done.returncode and not caught):
+        # Below 0 is a signal, as when memory is used up; 2 is a failed import: both are caught.
+        # Else nothing was tried.
+        if done.returncode > 2 or (done.returncode and not caught):
             sys.exit(f"pytest ended with {done.returncode}:\n{done.stdout.decode()[-2000:]}")
         return done.returncode == 0
 
