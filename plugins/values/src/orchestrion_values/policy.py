@@ -159,7 +159,7 @@ class ValuePolicy(Reading):
             return Saved(data={"choices": self.names, "model": None, "data": None})
         saved = self.model.save()
         data = {"choices": self.names, "model": self.model.name, "data": saved.data}
-        return Saved(saved.arrays, data)
+        return Saved(saved.arrays, {**data, "encoders": self.read_by()})
 
     def load(self, saved: Saved) -> None:
         """Install a saved model.
@@ -178,6 +178,13 @@ class ValuePolicy(Reading):
         if data["model"] is None:
             self.model = None
             return
+        # Models that were saved without their encoders are taken on trust.
+        read = data.get("encoders", self.read_by())
+        if read != self.read_by():
+            raise CheckpointError(
+                f"{self._path}: the policy was saved with encoders = {read}, here it is "
+                f"{self.read_by()}; give it the settings it was trained with, or train anew"
+            )
         models = {plugin.name: plugin.value for plugin in entry_points(group=MODEL_GROUP)} | MODELS
         where = models.get(data["model"])
         if where is None:
