@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrion_encoders.joined import Allowing as Allowing
     from orchestrion_encoders.joined import Joined as Joined
     from orchestrion_encoders.joined import Reading as Reading
+    from orchestrion_encoders.joined import encoder_settings as encoder_settings
     from orchestrion_encoders.joined import refuse_other_team as refuse_other_team
 
 __getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -69,7 +69,7 @@ class Joined:
     @property
     def settings(self) -> list[str]:
         """Return what the encoders are, so that a checkpoint of others is told."""
-        return settings_of(self.encoders)
+        return encoder_settings(self.encoders)
 
     def reader(self, generator: torch.Generator) -> tuple[nn.Module | None, int]:
         """Return the network that reads the turns, if an encoder gives them, and its width."""
@@ -138,7 +138,7 @@ def refuse_other_team(path: str, saved: Sequence[str], mine: Sequence[str], advi
         )
 
 
-def settings_of(encoders: Sequence[Encoder]) -> list[str]:
+def encoder_settings(encoders: Sequence[Encoder]) -> list[str]:
     """Return the settings of encoders as text, to compare with those of a saved policy."""
     settings = [getattr(encoder, "settings", encoder) for encoder in encoders]
     return [repr(s) if attrs.has(type(s)) else type(s).__name__ for s in settings]
@@ -160,10 +160,6 @@ class Reading(Policy):
     async def prepare(self, situation: Situation, calls: Calls) -> None:
         for encoder in self._preparing:
             await encoder.prepare(situation, calls)
-
-    def read_by(self) -> list[str]:
-        """Return the settings of the encoders."""
-        return settings_of(self.encoders)
 
     def learn(self, episodes: Sequence[Episode]) -> None:
         for encoder in self.encoders:

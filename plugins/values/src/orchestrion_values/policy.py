@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from attrs import frozen
-from orchestrion_encoders import Allowing, Reading, refuse_other_team
+from orchestrion_encoders import Allowing, Reading, encoder_settings, refuse_other_team
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
 
 from orchestrion import (
@@ -158,14 +158,20 @@ class ValuePolicy(Reading):
         if self.model is None:
             return Saved(data={"choices": self.names, "model": None, "data": None})
         saved = self.model.save()
-        data = {"choices": self.names, "model": self.model.name, "data": saved.data}
-        return Saved(saved.arrays, {**data, "encoders": self.read_by()})
+        data = {
+            "choices": self.names,
+            "encoders": encoder_settings(self.encoders),
+            "model": self.model.name,
+            "data": saved.data,
+        }
+        return Saved(saved.arrays, data)
 
     def load(self, saved: Saved) -> None:
         """Install a saved model.
 
         Raises:
-            CheckpointError: it was saved for another team, or by another version.
+            CheckpointError: it was saved for another team, with other encoders, or by another
+                version.
         """
         data: Any = saved.data
         saved_names = list(data["choices"])
@@ -178,12 +184,12 @@ class ValuePolicy(Reading):
         if data["model"] is None:
             self.model = None
             return
-        # Models that were saved without their encoders are taken on trust.
-        read = data.get("encoders", self.read_by())
-        if read != self.read_by():
+        # Older saved policies do not say what their encoders were.
+        mine = encoder_settings(self.encoders)
+        if data.get("encoders", mine) != mine:
             raise CheckpointError(
-                f"{self._path}: the policy was saved with encoders = {read}, here it is "
-                f"{self.read_by()}; give it the settings it was trained with, or train anew"
+                f"{self._path}: the policy was saved with encoders = {data['encoders']}, here it "
+                f"is {mine}; give it the settings it was trained with, or train anew"
             )
         models = {plugin.name: plugin.value for plugin in entry_points(group=MODEL_GROUP)} | MODELS
         where = models.get(data["model"])
