@@ -9,6 +9,7 @@ import numpy as np
 from attrs import evolve, frozen
 from orchestrion_encoders import Counts, Hints
 from orchestrion_encoders.interfaces import Encoded, join
+from orchestrion_values import serial
 from sklearn.linear_model import LogisticRegression
 
 from orchestrion import Key, Policy, Situation, UsageError, choice_name
@@ -55,6 +56,7 @@ class Evaluator:
         least: the minimum of effective episodes for an estimate.
     """
 
+    @serial()
     def __init__(
         self,
         decisions: Decisions,
@@ -91,6 +93,7 @@ class Evaluator:
             q[aside] = model.values(self._inputs[aside])
         return q
 
+    @serial()
     def judge(self, name: str, target: Floats) -> PolicyEvaluation:
         """Return the evaluation of a policy with the probabilities `target` [n, k]."""
         d = self.decisions

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from orchestrion_values import ValuePolicy
+from orchestrion_values import ValuePolicy, serial
 
 from orchestrion import Metrics, Plan, Session, Split, Trainer, UsageError
 from orchestrion_logged.decisions import Decisions, Floats, as_decisions
@@ -113,6 +113,7 @@ def decisions_for(
     return decisions
 
 
+@serial()
 def learn(
     decisions: Decisions,
     inputs: Inputs,

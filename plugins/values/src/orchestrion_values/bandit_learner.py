@@ -37,6 +37,7 @@ from orchestrion_values.bandit_model import BanditModel, BanditView, Neighbours
 from orchestrion_values.learner import ValueLearner
 from orchestrion_values.policy import Exploring, RecordedChoice, ValuePolicy, sampling
 from orchestrion_values.texts import fit_texts
+from orchestrion_values.threads import serial
 from orchestrion_values.tries import Tries, read_tries
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class BanditLearner(ValueLearner):
         jobs = self._jobs(i, session, session.policy)
         return self.absorb(await session.rollout(jobs), session)
 
+    @serial()
     def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
         """Learn from episodes, whoever ran them, and install the values."""
         policy: ValuePolicy = session.policy
@@ -82,6 +84,7 @@ class BanditLearner(ValueLearner):
 
     # ------------------------------------------------------------------ what is tried
 
+    @serial()
     def _jobs(self, i: int, session: Session, policy: ValuePolicy) -> list[Job]:
         problems = session.problems("train")
         forced: list[int] = []

@@ -32,6 +32,7 @@ from orchestrion_values.fitted_q import batches
 from orchestrion_values.learner import ValueLearner, probing
 from orchestrion_values.plans import LEARNED, LONGEST, Arm, ArmEpisode, Process, next_of
 from orchestrion_values.policy import Exploring, RecordedChoice, ValuePolicy
+from orchestrion_values.threads import serial
 from orchestrion_values.transitions import Transitions
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class FittedLearner(ValueLearner):
             jobs.append(Job(problem, key, explorers[leader]))
         return self.absorb(await session.rollout(jobs), session, arms)
 
+    @serial()
     def absorb(
         self,
         episodes: Sequence[Episode],
@@ -166,6 +168,7 @@ class FittedLearner(ValueLearner):
         fixed = float(any(plan != LEARNED for plan in model.plans.values()))
         return {**metrics, "value_error": model.fitted.lost, "tree_weight": trees, "fixed": fixed}
 
+    @serial()
     def _fitted(self, policy: ValuePolicy) -> FittedModel:
         """Fit on all decisions; adopt the best sequence if it did better than the mean."""
         assert self._data is not None
@@ -222,6 +225,7 @@ class FittedLearner(ValueLearner):
         agents = sum(choice is not None for choice in policy.choices)
         return Process(self._tried, agents)
 
+    @serial()
     def _duels(
         self, policy: ValuePolicy, problems: Sequence[Problem], keys: Sequence[Key]
     ) -> tuple[list[Problem], list[Key], list[Arm | None]]:
@@ -240,6 +244,7 @@ class FittedLearner(ValueLearner):
         meet, count = len(arms) // len(problems), len(problems)
         return again[:count], [keys[n // meet] for n in range(count)], arms[:count]
 
+    @serial()
     def _arms(
         self, policy: ValuePolicy, problems: Sequence[Problem], keys: Sequence[Key]
     ) -> list[Arm | None]:

@@ -33,6 +33,7 @@ from orchestrion import (
     choices,
 )
 from orchestrion_values.arrays import Floats, Mask
+from orchestrion_values.threads import serial
 
 MODELS: dict[str, str] = {
     "bandit": "orchestrion_values.bandit_model:BanditModel",
@@ -116,6 +117,7 @@ class ValuePolicy(Reading):
         rows = [self._allowed(situation.observation) for situation in situations]
         return np.array(rows, np.bool_).reshape(len(rows), len(self.choices))
 
+    @serial()
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """Return the choice with the highest score in each; a random one before training."""
         if not situations:
@@ -144,6 +146,7 @@ class ValuePolicy(Reading):
             record=RecordedChoice(situation, place, allowed),
         )
 
+    @serial()
     def probabilities(self, situations: Sequence[Situation]) -> Floats:
         """Return the probability of each choice [n, k]; zeros where nothing is allowed."""
         allowed = self.allowed(situations)
@@ -226,6 +229,7 @@ class Exploring(Policy):
     async def prepare(self, situation: Situation, calls: Calls) -> None:
         await self.policy.prepare(situation, calls)
 
+    @serial()
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         if not situations:
             return []

@@ -17,6 +17,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from orchestrion_values.arrays import Floats
+from orchestrion_values.threads import serial
 
 COMPONENTS = 100
 TERMS = 20_000
@@ -146,7 +147,8 @@ def fit_texts(texts: Sequence[str], categories: Sequence[str | None], seed: int)
     numbers = result.numbers([texts[i] for i in at])
     # Rows have length 1, which the three parts share: as sharp as if each had its own.
     model = LogisticRegression(C=3 * SHARPNESS, max_iter=STEPS, tol=1e-3)
-    model.fit(numbers, [known.index(str(categories[i])) for i in at])
+    with serial():
+        model.fit(numbers, [known.index(str(categories[i])) for i in at])
     weights, constant = model.coef_.T, model.intercept_
     if len(known) == 2:
         weights, constant = np.c_[-weights / 2, weights / 2], np.r_[-constant / 2, constant / 2]
@@ -165,7 +167,9 @@ def _space(texts: Sequence[str], seed: int, *, characters: bool) -> Space:
     if count < 1:
         components = np.zeros((0, matrix.shape[1]))
     else:
-        components = TruncatedSVD(count, random_state=seed % 2**32).fit(matrix).components_
+        decomposition = TruncatedSVD(count, random_state=seed % 2**32)
+        with serial():
+            components = decomposition.fit(matrix).components_
     terms = tuple(vectorizer.get_feature_names_out().tolist())
     return Space(terms, vectorizer.idf_, components, characters)
 

@@ -29,6 +29,7 @@ from orchestrion_values.optimism.beliefs import Beliefs, Believer
 from orchestrion_values.optimism.dynamics import learn, optimistic, plain
 from orchestrion_values.optimism.states import Lookup, ObservedState, StateMoves, States
 from orchestrion_values.policy import RecordedChoice, ValuePolicy, sampling
+from orchestrion_values.threads import serial
 
 if TYPE_CHECKING:
     from orchestrion_values.optimistic import Optimistic
@@ -183,6 +184,7 @@ class Learner(ValueLearner):
         jobs = self.jobs(session, problems, exploring)
         return self.absorb(await session.rollout(jobs), session)
 
+    @serial()
     def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
         """Learn from episodes, whoever ran them, and install a new plan."""
         policy: ValuePolicy = session.policy
@@ -203,6 +205,7 @@ class Learner(ValueLearner):
     def _seed(self, seen: StateMoves) -> int:
         return self.key.child("fit", seen.episodes).integer() % 2**31
 
+    @serial()
     def _plan(self, policy: ValuePolicy, seen: StateMoves) -> dict[str, float]:
         """Plan over states; install the plan by means; return metrics."""
         s = self.settings
