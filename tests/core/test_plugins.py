@@ -10,10 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from orchestrion import Component, Kind, PluginError, RunError, _importing, hookimpl, load_object
 from orchestrion._discovery import COMMANDS, GROUP, installed
 from orchestrion._plugins import Plugins
+from orchestrion.cli import main
 from tests.core.plugin_support import Site
 
 GOOD = """
@@ -293,6 +295,23 @@ def test_the_allow_list_rules_out_everything_else(site: Site) -> None:
     assert failure_of(plugins, "bad") == ("blocked", "not in ORCHESTRION_PLUGINS")
     assert plugins.find("agent", "critic")
     assert site.plugins(env={"ORCHESTRION_PLUGINS": ""}).load_all() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "reason"),
+    [
+        (["--block", "values"], {}, "orchestrion-values 0.2.0 supplies it and is blocked"),
+        ([], {"ORCHESTRION_BLOCK": "orchestrion-values"}, "supplies it and is blocked"),
+        ([], {"ORCHESTRION_PLUGINS": "serve"}, "is not in ORCHESTRION_PLUGINS"),
+        ([], {"ORCHESTRION_PLUGINS": "values"}, ""),
+    ],
+)
+def test_who_names_a_plugin_means_its_commands_too(
+    words: list[str], env: dict[str, str], reason: str
+) -> None:
+    done = CliRunner().invoke(main, [*words, "statistics", "--help"], env=env)
+    assert done.exit_code == (2 if reason else 0)
+    assert reason in done.stderr
 
 
 # ------------------------------------------------------------------ names claimed twice

@@ -136,14 +136,32 @@ class Selection(NamedTuple):
             None if allow is None else frozenset(map(normal, _names(allow))),
         )
 
-    def refusal(self, plugin: Plugin) -> str:
-        """Return why a plugin may not be imported, or ""."""
-        names = {normal(plugin.name), normal(plugin.distribution)}
+    def refusal(self, plugin: Plugin, others: Iterable[str] = ()) -> str:
+        """Return why a plugin may not be imported, or ""; `others` are further names of it."""
+        names = set(map(normal, (plugin.name, plugin.distribution, *others)))
         if names & self.block:
             return "blocked"
         if self.allow is not None and not names & self.allow:
             return "not in ORCHESTRION_PLUGINS"
         return ""
+
+
+def commands(selection: Selection) -> tuple[list[Plugin], dict[str, str]]:
+    """Return the commands of plugins that may be imported, and why others may not, by name.
+
+    Whoever names a plugin means its commands too: those of the same distribution.
+    """
+    owned: dict[str, list[str]] = {}
+    if selection != Selection():
+        for plugin in installed():
+            owned.setdefault(plugin.distribution, []).append(plugin.name)
+    allowed, refused = [], {}
+    for command in installed(COMMANDS):
+        if refusal := selection.refusal(command, owned.get(command.distribution, ())):
+            refused[command.name] = f"{command.origin} supplies it and is {refusal}"
+        else:
+            allowed.append(command)
+    return allowed, refused
 
 
 def _names(text: str) -> list[str]:

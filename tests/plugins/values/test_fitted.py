@@ -58,6 +58,21 @@ def test_what_comes_after_a_choice_is_part_of_its_value() -> None:
     assert first[2] == pytest.approx(0.3, abs=0.1)
 
 
+def test_what_is_free_is_not_done_for_ever() -> None:
+    # Choice 0 changes nothing and costs nothing, choice 1 ends the episode with 1 or, half as
+    # often, with 0: going on would be worth as much as ending.
+    random = np.random.default_rng(3)
+    choice = random.integers(2, size=200)
+    done = choice == 1
+    done[-1] = True
+    reward = np.where(done & (random.random(200) < 0.67), 1.0, 0.0)
+    context, nothing = np.zeros((200, 1)), np.zeros((200, 2, 0))
+    free = np.ones((200, 2), np.bool_)
+    data = from_steps(context, nothing, free, choice, reward, context, nothing, free, done)
+    values = fit(data, 1).values(np.zeros((1, 1)), np.zeros((1, 2, 0)), np.array([-1]))[0, 0]
+    assert values[0] < values[1] - 0.01
+
+
 def test_a_fit_weighs_what_was_returned_and_what_may_follow() -> None:
     data = chain(60, 3)
     noise = 0.2 * np.random.default_rng(4).standard_normal(len(data))

@@ -102,6 +102,16 @@ def test_hard_problems_do_not_hide_the_best_sequence() -> None:
     assert Process(seen, 2).seen().best == (0,)
 
 
+def test_of_sequences_without_costs_the_shortest_is_the_best() -> None:
+    ways: list[Arm] = [(0,), (1, 0), (1, 1, 0), (1, 1), ()]
+    attempts = [
+        ArmEpisode(arm, f"p{n}", float(arm[-1:] == (0,)), free=max(0, len(arm) - 1))
+        for n in range(8)
+        for arm in ways
+    ]
+    assert Process(attempts, 2).seen().best == (0,)
+
+
 def test_uncertain_sequences_are_drawn_too() -> None:
     beliefs = Process(tried(3, 8), 3).promising(3)
     assert len(set(beliefs.draws(np.random.default_rng(1), 40))) > 3
@@ -204,6 +214,22 @@ def test_half_of_the_sequences_were_tried_before() -> None:
     assert sum(arm in before for arm in arms) >= 20
     assert set(arms[1::2]) <= before
     assert not set(arms[::2]) <= before
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.8])
+def test_small_batches_too_follow_their_share_of_new_and_tried_sequences(share: float) -> None:
+    runtime = policy()
+    at_work = learner(plans=share, episodes=300)
+    at_work._tried = [ArmEpisode((choice,), "p", 0.1 * choice) for choice in range(4)] * 4
+    before = {attempt.arm for attempt in at_work._tried}
+    followed: list[Arm | None] = []
+    for batch in range(10):
+        keys = [Key(batch).child(n) for n in range(8)]
+        followed += at_work._arms(runtime, [Problem("p")] * 8, keys)
+        at_work._seen += 8
+    assert sum(arm is not None for arm in followed) == pytest.approx(80 * share, abs=1)
+    again = sum(arm in before for arm in followed)
+    assert 80 * share / 2 - 1 <= again < 80 * share - 1
 
 
 @pytest.mark.parametrize(("episodes", "times"), [(300, 4), (60, 2), (10, 0)])

@@ -21,7 +21,7 @@ except KeyboardInterrupt:  # Ctrl-C during start-up: end without a traceback
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from orchestrion._discovery import Plugin
+    from orchestrion._discovery import Plugin, Selection
 
 
 COMMANDS = {
@@ -78,15 +78,13 @@ class Main(click.Group):
     # ------------------------------------------------------------------ which commands there are
 
     def _plugin_commands(self, ctx: click.Context) -> dict[str, list[Plugin]]:
-        from orchestrion._discovery import COMMANDS as GROUP
-        from orchestrion._discovery import Selection, installed
+        from orchestrion._discovery import commands
 
-        selection = Selection.of(ctx.params.get("block") or (), os.environ)
-        commands: dict[str, list[Plugin]] = {}
-        for plugin in installed(GROUP):
-            if plugin.name not in COMMANDS and not selection.refusal(plugin):
-                commands.setdefault(plugin.name, []).append(plugin)
-        return commands
+        result: dict[str, list[Plugin]] = {}
+        for plugin in commands(_selection(ctx))[0]:
+            if plugin.name not in COMMANDS:
+                result.setdefault(plugin.name, []).append(plugin)
+        return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return core's commands in the order of their use, then those of plugins."""
@@ -113,8 +111,11 @@ class Main(click.Group):
         name = args[0]
         command = self.get_command(ctx, name)
         if command is None and not name.startswith("-") and not ctx.resilient_parsing:
+            from orchestrion._discovery import commands
             from orchestrion._suggest import did_you_mean
 
+            if reason := commands(_selection(ctx))[1].get(name):
+                ctx.fail(f"no such command: {name}; {reason}")
             suppliers = [plugin for plugin, names in ELSEWHERE.items() if name in names.split()]
             if suppliers:
                 ctx.fail(f"no such command: {name}; install {suppliers[0]}, which supplies it")
@@ -219,6 +220,12 @@ class Main(click.Group):
             traceback.print_exception(exc, file=sys.stderr)
         click.echo(visible(message), err=True)
         return code
+
+
+def _selection(ctx: click.Context) -> Selection:
+    from orchestrion._discovery import Selection
+
+    return Selection.of(ctx.params.get("block") or (), os.environ)
 
 
 def _load(plugin: Plugin) -> click.Command:

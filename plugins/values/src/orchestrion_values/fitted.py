@@ -15,6 +15,8 @@ Deviations:
    compared; it is 0 for unknown problems.
 3. The penalty is chosen by the error on left-out episodes, in closed form; the noise is that error.
 4. Member 0 has neither noise nor random values: it is the mean, and is used in the end.
+5. A choice without a reward is charged `FREE` if the episode goes on. Else going on would be worth
+   as much as ending, and an episode might never end.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from orchestrion_values.transitions import Transitions
 STRENGTHS = (0.0, 1.0, 3.0)
 """Candidate weights of a wide block beside a narrow one."""
 PENALTIES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+FREE = 0.05
+"""What a free choice is charged, in standard deviations of the returns."""
 SWEEPS = 12
 ROUNDS = 3
 FEWEST = 150
@@ -106,6 +110,7 @@ class _Fit:
         self.after = data.after[self.at]
         self.going = np.flatnonzero(self.after >= 0)
         self.next = self.after[self.going]
+        self.charge = np.where(data.reward[self.at[self.going]] == 0, FREE, 0.0)
         returns = data.returns[self.at]
         self.centre = float(returns.mean())
         self.spread = float(returns.std()) or 1.0
@@ -178,7 +183,8 @@ class _Fit:
             easy = np.concatenate([easy, np.zeros((1, weights.shape[1]))])
             values += easy[self.problem[self.going]].T[:, :, None]
         values = np.where(self.data.allowed[self.next], values, -np.inf).max(axis=2)
-        result[self.going] += np.clip(values, self.returns.min(), self.returns.max()).T
+        values = np.clip(values, self.returns.min(), self.returns.max())
+        result[self.going] += values.T - self.charge[:, None]
         result[self.after < 0] -= self.centre / self.spread
         return result
 

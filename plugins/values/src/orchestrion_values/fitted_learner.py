@@ -216,10 +216,9 @@ class FittedLearner(ValueLearner):
             did = tuple(taken.choice for taken in experience.taken if taken.choice != stop)
             arm = followed.get(id(experience.episode), did)
             if arm is not None:
-                problem = experience.episode.problem
-                self._tried.append(
-                    ArmEpisode(arm, problem.id, experience.returns[0], problem.category)
-                )
+                problem, reward = experience.episode.problem, experience.returns[0]
+                free = experience.rewards[:-1].count(0.0)
+                self._tried.append(ArmEpisode(arm, problem.id, reward, problem.category, free))
 
     def _process(self, policy: ValuePolicy) -> Process:
         agents = sum(choice is not None for choice in policy.choices)
@@ -264,8 +263,10 @@ class FittedLearner(ValueLearner):
             again = process.seen(context).draws(random, len(places))
             # Every second one was tried before, or nearly every episode would try a new one.
             for n, pair in zip(places, zip(new, again, strict=True), strict=True):
-                if int((n + 1) * share) > int(n * share):
-                    result[n] = pair[n % 2] if single[n] is None else single[n]
+                # Counted over all batches, or small ones would have no share.
+                before = int((self._seen + n) * share)
+                if int((self._seen + n + 1) * share) > before:
+                    result[n] = pair[before % 2] if single[n] is None else single[n]
         return result
 
     def _singles(self, choices: int, problems: Sequence[Problem]) -> list[Arm | None]:
