@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attrs import evolve
+from orchestrion_values import fitted as fitted_module
 from orchestrion_values.ensemble import Fitted, Trees
 from orchestrion_values.fitted import _folds, _left_out, fit
 from orchestrion_values.fitted_learner import FittedModel
@@ -58,7 +59,9 @@ def test_what_comes_after_a_choice_is_part_of_its_value() -> None:
     assert first[2] == pytest.approx(0.3, abs=0.1)
 
 
-def test_what_is_free_is_not_done_for_ever() -> None:
+def test_what_is_free_is_charged_for_or_it_is_done_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # Choice 0 changes nothing and costs nothing, choice 1 ends the episode with 1 or, half as
     # often, with 0: going on would be worth as much as ending.
     random = np.random.default_rng(3)
@@ -69,8 +72,15 @@ def test_what_is_free_is_not_done_for_ever() -> None:
     context, nothing = np.zeros((200, 1)), np.zeros((200, 2, 0))
     free = np.ones((200, 2), np.bool_)
     data = from_steps(context, nothing, free, choice, reward, context, nothing, free, done)
-    values = fit(data, 1).values(np.zeros((1, 1)), np.zeros((1, 2, 0)), np.array([-1]))[0, 0]
-    assert values[0] < values[1] - 0.01
+
+    def ahead() -> float:
+        fitted = fit(data, 1)
+        values = fitted.values(np.zeros((1, 1)), np.zeros((1, 2, 0)), np.array([-1]))[0, 0]
+        return float(values[1] - values[0])
+
+    charged = ahead()
+    monkeypatch.setattr(fitted_module, "FREE", 0.0)
+    assert charged > ahead() + 0.01
 
 
 def test_a_fit_weighs_what_was_returned_and_what_may_follow() -> None:
