@@ -13,7 +13,7 @@ from typing import Any
 import click
 import pytest
 
-from orchestrion import BudgetError, OrchestrionError, RunError, UsageError
+from orchestrion import BudgetError, OrchestrionError, RunError, UsageError, _discovery
 from orchestrion._cli import COMMANDS
 from orchestrion.cli import main
 from tests.core.plugin_support import Site, invoke
@@ -62,8 +62,11 @@ def test_a_mistyped_command_gets_a_hint() -> None:
     assert "no such command: validte; did you mean 'validate'?" in result.stderr
 
 
-def test_a_command_of_a_plugin_that_is_missing_names_its_distribution() -> None:
-    result = invoke("--block", "orchestrion-scaffold", "new")
+def test_a_command_of_a_plugin_that_is_missing_names_its_distribution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_discovery, "installed", lambda group="orchestrion": [])
+    result = invoke("new")
     assert result.exit_code == 2
     assert "no such command: new; install orchestrion-scaffold, which supplies it" in result.stderr
 

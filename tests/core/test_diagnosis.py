@@ -81,7 +81,8 @@ def test_episodes_that_end_at_a_limit_are_a_warning(tmp_path: Path) -> None:
 
 def test_training_in_which_limits_end_what_is_tried_is_a_warning(tmp_path: Path) -> None:
     def training(name: str, *rewards: float) -> dict[str, Finding]:
-        store = RunStore.create(tmp_path / name, "", {"seed": 1})
+        limits = "limits: {turns: 8, calls: null, tokens: 100}"
+        store = RunStore.create(tmp_path / name, limits, {"seed": 1})
         for i, reward in enumerate(rewards):
             status = Status.COMPLETED if reward or i > 1 else Status.LIMIT
             episodes = [replace(played(f"0/{i}", reward), status=status)]
@@ -90,9 +91,25 @@ def test_training_in_which_limits_end_what_is_tried_is_a_warning(tmp_path: Path)
 
     finding = training("never", 0.0, 0.0, 0.0, 0.0)["limits_too_low"]
     assert finding.level == 2
+    assert finding.advice.startswith("raise `limits.turns` or `limits.tokens`: ")
     assert "1 of the first 1 were ended by a limit" in finding.text
     assert "limits_too_low" not in training("solved later", 0.0, 0.0, 0.0, 0.9)
     assert "limits_too_low" not in training("in time", 0.1, 0.0, 0.0, 0.0)
+
+
+def test_an_agent_whose_turns_mostly_fail_is_a_warning(tmp_path: Path) -> None:
+    def training(name: str, failures: int) -> dict[str, Finding]:
+        store = RunStore.create(tmp_path / name, "", {"seed": 1})
+        broken = [Turn(n, "broken", status="failed", error=f"reason\n{n}") for n in range(failures)]
+        turns = [*broken, Turn(8, "broken"), Turn(9, "worker")]
+        for i in range(2):
+            store.commit_iteration(0, i, [played(f"0/{i}", 0.9, turns=turns)], {}, checkpoint(i))
+        return found(store)
+
+    finding = training("mostly", 3)["agent_fails"]
+    assert (finding.level, finding.about) == (2, ("broken",))
+    assert "6 of 8 turns of broken failed, the first with reason 0" in finding.text
+    assert "agent_fails" not in training("at times", 1)
 
 
 def test_a_good_run_has_no_finding(tmp_path: Path) -> None:

@@ -62,10 +62,12 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def describe(error: BaseException, seconds: float | None = None) -> str:
-    """Return an error as the record of a turn keeps it, with secrets hidden."""
+    """Return an error and its notes as the record of a turn keeps them, with secrets hidden."""
     if isinstance(error, TimeoutError) and seconds is not None and not error.args:
         return f"no result within {seconds:g} s"
     name, text = type(error).__name__, _text(error)
+    if notes := getattr(error, "__notes__", None):
+        text = hidden(f"{text} ({'; '.join(map(str, notes))})".lstrip())
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]} ... (cut here; it has {len(text)} characters)"
     return f"{name}: {text}" if text else name

@@ -148,6 +148,8 @@ def load_object(path: str, where: str) -> Any:
         hint = ""
         if isinstance(error, ModuleNotFoundError):
             hint = "; its module must be installed, or stand in the folder of the command"
+            if module.endswith(".py"):
+                hint = f"; name the module without .py: {module.removesuffix('.py')}:{name}"
         elif isinstance(error, AttributeError) and (loaded := sys.modules.get(module)) is not None:
             near = did_you_mean(name, dir(loaded))
             hint = f"; the module is {getattr(loaded, '__file__', 'built in')}{near}"

@@ -37,6 +37,7 @@ from orchestrion import (
     View,
 )
 from orchestrion._engine.calls import ActivationCalls
+from orchestrion._guards import describe
 from orchestrion.testing import Fixed, engine_for
 
 
@@ -162,10 +163,28 @@ def test_a_function_has_its_price_unless_it_states_another_and_a_number_is_said(
     assert turn("seven") == Output("7.5", 7.5, Usage(cost=2.0))
 
 
+def divide(text: str) -> str:
+    return str(1 // (len(text) - len(text)))
+
+
+def read(text: str) -> str:
+    return str(json.loads(text))
+
+
+@pytest.mark.parametrize(("name", "function"), [("divide", divide), ("read", read)])
+def test_a_failed_function_says_in_which_line(name: str, function: Any) -> None:
+    sys.modules["agents_under_test"] = sys.modules[__name__]
+    with pytest.raises(ValueError if name == "read" else ZeroDivisionError) as caught:
+        act(opened(Function(f"agents_under_test:{name}")))
+    line = function.__code__.co_firstlineno + 1
+    assert describe(caught.value).endswith(f" (test_agents.py:{line})")
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
         ("no_such_module_here:f", "No module named .* must be installed, or stand in the folder"),
+        ("textwrap.py:dedent", "name the module without .py: textwrap:dedent"),
         ("textwrap:nothing", "no attribute 'nothing'; the module is .*textwrap.py"),
         ("textwrap:dedentt", "did you mean 'dedent'"),
         ("math:pi", "a float, not a function"),

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from attrs import Factory, frozen
@@ -133,10 +134,15 @@ class _Opened(Agent):
         import inspect
 
         given = last_text(view) if self.settings.give == "text" else view
-        if inspect.iscoroutinefunction(self.call):
-            result = await self.call(given)
-        else:
-            result = await in_thread(self.call, given)
+        try:
+            if inspect.iscoroutinefunction(self.call):
+                result = await self.call(given)
+            else:
+                result = await in_thread(self.call, given)
+        except Exception as error:
+            if line := _line_of(error, self.call):
+                error.add_note(line)
+            raise
         usage = Usage(cost=self.settings.cost)
         if isinstance(result, Output):
             return result if result.usage != Usage() else replace(result, usage=usage)
@@ -144,6 +150,17 @@ class _Opened(Agent):
             return Output(result, usage=usage)
         is_number = isinstance(result, (int, float)) and not isinstance(result, bool)
         return Output(str(result) if is_number else "", result, usage)
+
+
+def _line_of(error: Exception, call: Callable[..., Any]) -> str:
+    """Return the line of the function's file that raised, or called what did, as "file:line"."""
+    import inspect
+    import traceback
+
+    file = getattr(inspect.unwrap(call), "__code__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if file and frame.filename == file.co_filename]
+    return f"{Path(file.co_filename).name}:{lines[-1]}" if file and lines else ""
 
 
 # One terminal, one question at a time, however many episodes run.

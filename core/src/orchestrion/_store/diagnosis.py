@@ -8,6 +8,7 @@ its decisions, in any unit) is read.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,7 @@ from orchestrion._records import JSON, Status
 from orchestrion._report import LEARNED, Outcomes, Verdict, enumerated, paired
 from orchestrion._statistics import mean
 from orchestrion._store.reader import Iteration, RunReader
+from orchestrion._stored import stored_config
 
 NOTE, WARNING = 1, 2
 
@@ -55,7 +57,8 @@ def diagnose(store: RunReader) -> list[Finding]:
     last_stage = [iteration for iteration in iterations if iteration.stage == iterations[-1].stage]
     findings = [
         *_without_reward(last_stage),
-        *_never_in_time(last_stage),
+        *_failing(last_stage),
+        *_never_in_time(last_stage, stored_config(store) or {}),
         *cut_off(evaluations.get(LEARNED, {}).get("outcomes", {})),
         *_given_up(evaluations),
         *_not_ahead(store, evaluations, _rewards(last_stage)),
@@ -97,7 +100,30 @@ def _without_reward(iterations: Sequence[Iteration]) -> Iterator[Finding]:
         )
 
 
-def _never_in_time(iterations: Sequence[Iteration]) -> Iterator[Finding]:
+def _failing(iterations: Sequence[Iteration]) -> Iterator[Finding]:
+    """Find agents most of whose turns in a stage failed."""
+    turns: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    reasons: dict[str, str] = {}
+    for iteration in iterations:
+        turns.update(iteration.agents)
+        for agent, (count, reason) in iteration.failures.items():
+            failed[agent] += count
+            reasons.setdefault(agent, reason)
+    for agent, count in failed.items():
+        if count > OFTEN * turns[agent]:
+            reason = " ".join(reasons[agent].split())
+            yield Finding(
+                "agent_fails",
+                WARNING,
+                f"{count} of {turns[agent]} turns of {agent} failed, the first with {reason[:200]}",
+                f"mend the agent (`agents.{agent}` in the config), and train anew: what was "
+                "learned is to do without it",
+                (agent,),
+            )
+
+
+def _never_in_time(iterations: Sequence[Iteration], config: Mapping[str, Any]) -> Iterator[Finding]:
     """Find a stage that solved nothing and whose first episodes mostly ran into a limit.
 
     In later iterations few episodes do, as nothing else than stopping at once was worth it.
@@ -106,13 +132,17 @@ def _never_in_time(iterations: Sequence[Iteration]) -> Iterator[Finding]:
     if first is None or any(iteration.successes for iteration in iterations):
         return
     ended = first.statuses.get(Status.LIMIT, 0)
+    given = config.get("limits") or {}
+    limits = [f"`limits.{name}`" for name, limit in given.items() if limit is not None]
     if ended >= OFTEN * first.episodes:
         yield Finding(
             "limits_too_low",
             WARNING,
             f"no episode of training was solved, and {ended} of the first {first.episodes} were "
             "ended by a limit; such an episode never counts as solved",
-            "raise `limits.turns` by one: to end an episode takes a decision more than its turns",
+            f"raise {' or '.join(limits) or '`limits.turns`'}: to end an episode takes a decision "
+            "more than its turns; if the policy cannot stop, add an agent that ends an episode, "
+            "such as `terminator`",
         )
 
 

@@ -63,6 +63,8 @@ class Iteration:
     """Episodes by status."""
     agents: Mapping[str, int]
     """Turns by agent."""
+    failures: Mapping[str, tuple[int, str]]
+    """Failed turns by agent: their number, and why the first of them failed."""
 
 
 @frozen
@@ -226,7 +228,9 @@ class RunReader:
             row["metrics"] = ReadOnlyDict(
                 {name: math.nan if v is None else v + 0 for name, v in metrics.items()}
             )
-            row["statuses"], row["agents"] = read_only(parse(row.pop("counts")))
+            # Older runs have no failures.
+            row["statuses"], row["agents"], *failures = read_only(parse(row.pop("counts")))
+            row["failures"] = failures[0] if failures else {}
             iterations.append(Iteration(**row))
         return iterations
 

@@ -369,7 +369,13 @@ def _summary(episodes: Sequence[Episode]) -> dict[str, str | float | None]:
     totals = [episode.reward.total for episode in episodes if episode.reward is not None]
     statuses = Counter(str(episode.status) for episode in episodes)
     agents = Counter(turn.agent for episode in episodes for turn in episode.turns)
-    counts = [dict(sorted(statuses.items())), dict(sorted(agents.items()))]
+    failures: dict[str, list[JSON]] = {}
+    for episode in episodes:
+        for turn in episode.turns:
+            if turn.status == "failed":
+                count, reason = failures.get(turn.agent, (0, turn.error))
+                failures[turn.agent] = [count + 1, reason]
+    counts = [dict(sorted(part.items())) for part in (statuses, agents, failures)]
     return {
         "episodes": len(episodes),
         "successes": sum(episode.success for episode in episodes),
