@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
@@ -10,9 +11,8 @@ from itertools import count
 from attrs import field, frozen
 
 from orchestrion._config.loading import ConfigLike
-from orchestrion._engine.checks import text_problem, why_empty
+from orchestrion._engine.checks import why_empty
 from orchestrion._errors import UsageError
-from orchestrion._guards import place_of
 from orchestrion._keys import Key
 from orchestrion._observers import EpisodeObservers
 from orchestrion._records import JSON, Episode, Problem, Status, Turn, Usage, answering
@@ -60,32 +60,35 @@ class AskedTeam:
         self._key = Key(trained.config.seed).child("ask")
         self._numbers = count()
         self._watchers: dict[str, Callable[[Turn], None]] = {}
-        self._open = True
+        self._open, self._doubted = True, False
         trained.engine.observers = EpisodeObservers(self._turn_finished, None)
 
-    async def __call__(self, question: str | Problem, key: Key | None = None) -> TeamAnswer:
+    async def __call__(
+        self, question: str | Problem, key: Key | None = None, *, category: str = ""
+    ) -> TeamAnswer:
         """Return the team's answer.
 
         Args:
             question: a text for the task, or a problem of it.
             key: the episode's randomness; None for one by the number of the question.
+            category: of the text, as the problems that the team learned from have one.
 
         Raises:
             UsageError: the team is closed, or the task cannot use the text.
             BudgetError: the config's budget is used up.
             RunError: the policy or the task broke its contract.
         """
-        return await self._answer(*self._prepare(question, key))
+        return await self._answer(*self._prepare(question, key, category))
 
     async def stream(
-        self, question: str | Problem, key: Key | None = None
+        self, question: str | Problem, key: Key | None = None, *, category: str = ""
     ) -> AsyncGenerator[Turn | TeamAnswer, None]:
         """Yield each turn when it has finished, and the answer last.
 
         Closing the iterator early (`contextlib.aclosing`) cancels the rest. Arguments and errors
         are those of a call.
         """
-        name, problem, chosen = self._prepare(question, key)
+        name, problem, chosen = self._prepare(question, key, category)
         events: asyncio.Queue[Turn | asyncio.Task[TeamAnswer]] = asyncio.Queue()
         self._watchers[name] = events.put_nowait
         work = asyncio.create_task(self._answer(name, problem, chosen))
@@ -102,13 +105,19 @@ class AskedTeam:
     def close(self) -> None:
         self._open = False
 
-    def _prepare(self, question: str | Problem, key: Key | None) -> tuple[str, Problem, Key]:
+    def _prepare(
+        self, question: str | Problem, key: Key | None, category: str
+    ) -> tuple[str, Problem, Key]:
         if not self._open:
             raise UsageError("the team is closed: ask it inside `async with orchestrion.load(...)`")
         number = next(self._numbers)
         if isinstance(question, str):
-            place = place_of(self.trained.config, "task")
-            question = text_problem(self.trained.engine.team.task, question, place)
+            question = self.trained.problem(question, category)
+        elif category:
+            raise UsageError("a problem has its own category; give `category` with a text only")
+        if (doubt := self.trained.doubt(question)) and not self._doubted:
+            self._doubted = True
+            warnings.warn(f"{doubt}: give `category`", stacklevel=3)
         return f"ask/{number}", question, key or self._key.child(number)
 
     async def _answer(self, name: str, problem: Problem, key: Key) -> TeamAnswer:

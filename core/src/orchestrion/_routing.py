@@ -119,7 +119,14 @@ class Router:
         """Return the name of the agent that is next, or `end`; see `decide`."""
         return self.decide(state).agent
 
-    def decide(self, state: Any, turns: Sequence[Turn] = (), key: Key | None = None) -> Route:
+    def decide(
+        self,
+        state: Any,
+        turns: Sequence[Turn] = (),
+        key: Key | None = None,
+        *,
+        category: str = "",
+    ) -> Route:
         """Return the decision on a conversation.
 
         Args:
@@ -127,6 +134,7 @@ class Router:
                 last message of the user is the problem; later ones are turns by agent `name`.
             turns: further ones, for what messages cannot hold, such as data and usage.
             key: the randomness of the decision; None for one that only this decision has.
+            category: of the problem, as those that the policy learned from have one.
 
         Raises:
             UsageError: the messages cannot be read, or the decision is none for a router.
@@ -137,7 +145,7 @@ class Router:
             if turn.agent not in self.agents:
                 raise UsageError(f"a turn is by {turn.agent!r:.80}, which is not in the team")
             past.append(replace(turn, index=len(past), decision=len(past)))
-        problem = text_problem(self._task, text, place_of(self._config, "task"))
+        problem = text_problem(self._task, text, place_of(self._config, "task"), category)
         key = key or self._key.child(next(self._numbers))
         with self._lock:
             return self._decided(problem, past, key)

@@ -14,7 +14,7 @@ from attrs import Factory, frozen
 from orchestrion._config.loading import ConfigLike, as_config, is_text
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.checks import problems_of
+from orchestrion._engine.checks import problems_of, text_problem
 from orchestrion._engine.opening import load_states
 from orchestrion._engine.pool import open_pool
 from orchestrion._errors import UsageError
@@ -27,11 +27,12 @@ from orchestrion._learned import (
     saved_from_json,
 )
 from orchestrion._manifest import changed_data, data_of
-from orchestrion._records import JSON, Saved, Split
+from orchestrion._records import JSON, Problem, Saved, Split
 from orchestrion._report import (
     Outcomes,
     Report,
     compare,
+    enumerated,
     outcomes,
     own_name,
     problem_digests,
@@ -54,6 +55,7 @@ class FoundRun:
     notes: Sequence[str] = ()
     version: str = ""
     iterations: int | None = None
+    categories: Sequence[str] = ()
 
 
 class Trained:
@@ -77,6 +79,8 @@ class Trained:
         """Tells apart what was opened: a digest of the config and its checkpoint."""
         self.iterations = found.iterations
         """Those that the run had at the checkpoint; None for a config."""
+        self.categories = tuple(found.categories)
+        """Of the problems that a trained team was judged on; none if these have no category."""
         self.trained_on = found.trained_on
         """By contender of a report, how many episodes it was trained with."""
         self.notes = tuple(found.notes)
@@ -94,6 +98,31 @@ class Trained:
         self.calls = CallPath(budget or Budget(self.config.budget), shared=shared)
         self.engine = self.opened.engine(self.calls)
         self.engine.stage = "run"
+
+    def problem(self, text: str, category: str = "") -> Problem:
+        """Return the problem that the task makes of free text.
+
+        Args:
+            text: what the task takes.
+            category: of the problem; "" for what the task makes of the text.
+
+        Raises:
+            UsageError: the task takes no free text.
+            RunError: the task broke its contract.
+        """
+        place = place_of(self.config, "task")
+        return text_problem(self.engine.team.task, text, place, category)
+
+    def doubt(self, problem: Problem) -> str:
+        """Return why a problem is unlike those that the team learned from, or ""."""
+        if not self.categories or problem.category in self.categories:
+            return ""
+        known = enumerated(self.categories[:8])
+        if problem.category:
+            return (
+                f"the category {problem.category!r:.80} is none of those it learned from: {known}"
+            )
+        return f"the team learned from problems with a category ({known}), and this one has none"
 
     async def evaluate(
         self,
@@ -185,6 +214,7 @@ def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str]
         checkpoint = restored.checkpoint
         trained_on = _trained_on(reader, checkpoint, own_name(config))
         states, overlays = _of_baselines(reader, config)
+        judged = reader.load_evaluations().get(own_name(config), {}) if config.stages else {}
     if checkpoint is None and config.stages:
         raise UsageError(
             f"{directory}: the run has no checkpoint yet; `orchestrion resume` continues it"
@@ -199,6 +229,7 @@ def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str]
         [*config.plugins.notes(), *restored.notes()],
         _version(config, restored.path),
         restored.after,
+        sorted(filter(None, judged.get("kinds", ()))),
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command("run")
 @click.argument("target", metavar="CONFIG|RUN")
 @click.option("--input", "text", help="The problem as text; '-' reads standard input.")
+@click.option("--category", help="The category of --input, as problems of the task have one.")
 @click.option("--problem", "problem_id", help="A problem of the task instead, by its id.")
 @override_option
 @block_option
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 def command(
     target: str,
     text: str | None,
+    category: str | None,
     problem_id: str | None,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
@@ -50,6 +52,8 @@ def command(
 
     if (text is None) == (problem_id is None):
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
+    if text is None and category is not None:
+        raise UsageError("--category is of --input; a problem of the task has its own")
     if text == "-":
         try:
             text = sys.stdin.read()
@@ -66,7 +70,9 @@ def command(
         """Run the episode; return it, and whether the task has anything to judge it by."""
         async with open_run(target, overrides, block) as trained:
             note(*trained.notes)
-            problem = _problem(trained, text, problem_id)
+            problem = _problem(trained, text, problem_id, category or "")
+            if text is not None and (doubt := trained.doubt(problem)):
+                note(f"warning: {doubt}: give --category")
             printer = _Printer(sys.stderr.isatty() if stream is None else stream)
             if not as_json:
                 trained.engine.observers = EpisodeObservers(printer.turn_finished, None)
@@ -90,8 +96,8 @@ def command(
     return {"completed": 0, "limit": 4}.get(episode.status.value, 1)
 
 
-def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
-    from orchestrion._engine.checks import problems_of, text_problem
+def _problem(trained: Trained, text: str | None, problem_id: str | None, category: str) -> Any:
+    from orchestrion._engine.checks import problems_of
     from orchestrion._guards import place_of
     from orchestrion._records import Split
     from orchestrion._suggest import did_you_mean
@@ -99,7 +105,7 @@ def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
     task: Any = trained.engine.team.task
     place = place_of(trained.config, "task")
     if text is not None:
-        return text_problem(task, text, place)
+        return trained.problem(text, category)
     ids: list[str] = []
     for split in get_args(Split):
         for problem in problems_of(task, split, place):

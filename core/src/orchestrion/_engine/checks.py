@@ -303,12 +303,13 @@ def check_problem(problem: Any, place: str, method: str) -> Problem:
     return problem
 
 
-def text_problem(task: Any, text: str, place: str) -> Problem:
-    """Return the problem that a task makes of free text."""
+def text_problem(task: Any, text: str, place: str, category: str = "") -> Problem:
+    """Return the problem that a task makes of free text, in a category if one is given."""
     if not hasattr(task, "problem_from"):
         raise UsageError(f"{place}: this task takes no free text; name one of its problems")
     with calling(place, "problem_from"):
-        return check_problem(task.problem_from(text), place, "problem_from")
+        problem = check_problem(task.problem_from(text), place, "problem_from")
+    return replace(problem, category=category) if category else problem
 
 
 def iterations_of(trainer: Any, place: str) -> int:

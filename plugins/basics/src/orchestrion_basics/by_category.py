@@ -15,6 +15,7 @@ from attrs import Factory, field, frozen
 
 from orchestrion import (
     JSON,
+    Activation,
     Decision,
     Key,
     Meta,
@@ -92,7 +93,7 @@ class BestByCategory(OneIteration):
 
     Categories with fewer than `least` training problems are taken together; what is found for them
     also serves categories that training did not show. Where there is no such category, these are
-    served by the plan of the most frequent one.
+    served by the best of the sequences that were tried in every category.
 
     Args:
         length: longest sequence tried.
@@ -120,12 +121,15 @@ class BestByCategory(OneIteration):
         groups = self._groups(session.problems("train"))
         search = BestSequence(self.length, self.problems, self.beam)
         steps, rewards = {}, []
+        tried: dict[str, dict[tuple[Activation, ...], float]] = {name: {} for name in groups}
         for category, problems in groups.items():
-            best = await search.search(session, problems, session.key.child("category", category))
+            key = session.key.child("category", category)
+            best = await search.search(session, problems, key, tried[category])
             steps[category] = [choice_name(step) for step in best.steps]
             rewards += [best.reward] * len(problems)
-        commonest = max(groups, key=lambda category: len(groups[category]))
-        session.policy.set_steps({OTHER: steps[commonest], **steps})
+        weights = {category: len(problems) for category, problems in groups.items()}
+        overall = [choice_name(step) for step in _best_of_all(tried, weights)]
+        session.policy.set_steps({OTHER: overall, **steps})
         return {"reward": sum(rewards) / len(rewards), "categories": float(len(groups))}
 
     def _groups(self, problems: Sequence[Problem]) -> dict[str, list[Problem]]:
@@ -140,6 +144,16 @@ class BestByCategory(OneIteration):
         if pooled:
             groups[OTHER] = [*groups.get(OTHER, ()), *pooled]
         return groups
+
+
+def _best_of_all(
+    tried: Mapping[str, Mapping[tuple[Activation, ...], float]], weights: Mapping[str, int]
+) -> tuple[Activation, ...]:
+    """Return the sequence with the highest mean over all categories, of those tried in each."""
+    common = [
+        steps for steps in next(iter(tried.values())) if all(steps in t for t in tried.values())
+    ]
+    return max(common, key=lambda steps: sum(weights[c] * tried[c][steps] for c in tried))
 
 
 @frozen

@@ -109,12 +109,24 @@ class BestSequence(OneIteration):
         session.policy.set_steps(best.steps)
         return {"reward": best.reward, "length": float(len(best.steps))}
 
-    async def search(self, session: Session, problems: Sequence[Problem], key: Key) -> Candidate:
-        """Return the best candidate of all lengths on some of these problems."""
+    async def search(
+        self,
+        session: Session,
+        problems: Sequence[Problem],
+        key: Key,
+        tried: dict[tuple[Activation, ...], float] | None = None,
+    ) -> Candidate:
+        """Return the best candidate of all lengths on some of these problems.
+
+        `tried` gets the reward of every sequence that was tried.
+        """
         import asyncio
+
+        seen = {} if tried is None else tried
 
         start = await _valued(session, self._start(session, problems, key))
         best, beam = start, [start]
+        seen[()] = start.reward
         options = choices(session.roster)
         for depth in range(self.length):
             grown = await asyncio.gather(
@@ -130,6 +142,7 @@ class BestSequence(OneIteration):
             grown = await asyncio.gather(*(_valued(session, candidate) for candidate in grown))
             # sorted() is stable: equal rewards keep roster order.
             ranked = sorted(grown, key=lambda candidate: -candidate.promise)
+            seen.update((candidate.steps, candidate.reward) for candidate in ranked)
             beam = ranked[: self.beam]
             if not beam:
                 break

@@ -124,8 +124,8 @@ class _Handler(RequestHandler):
         exchange: Exchange = context.state[KEY]
         try:
             with logged(exchange.call):
-                text = _text(params)
-                async with aclosing(exchange.run(text, steps=False)) as events:
+                text, category = _text(params), _category(params)
+                async with aclosing(exchange.run(text, steps=False, category=category)) as events:
                     async for item in events:
                         if isinstance(item, Episode):
                             message = _message(answer_of(item))
@@ -142,8 +142,8 @@ class _Handler(RequestHandler):
         begun = False
         try:
             with logged(exchange.call):
-                text, steps = _text(params), _steps(params)
-                async with aclosing(exchange.run(text, steps=steps)) as events:
+                text, steps, category = _text(params), _steps(params), _category(params)
+                async with aclosing(exchange.run(text, steps=steps, category=category)) as events:
                     async for item in events:
                         answer = None if isinstance(item, Turn) else answer_of(item)
                         if not begun:
@@ -225,6 +225,12 @@ def _steps(params: a2a.SendMessageRequest) -> bool:
     """Return whether turns were asked for, by `{"orchestrion": {"steps": true}}`."""
     own = params.metadata.fields["orchestrion"].struct_value
     return bool(own.fields["steps"].bool_value)
+
+
+def _category(params: a2a.SendMessageRequest) -> str:
+    """Return the problem's category, from `{"orchestrion": {"category": "..."}}`."""
+    own = params.metadata.fields["orchestrion"].struct_value
+    return str(own.fields["category"].string_value)
 
 
 def _message(text: str) -> a2a.Message:

@@ -222,6 +222,10 @@ def _notes(teams: Mapping[str, Trained]) -> None:
     for name, team in teams.items():
         for line in team.notes:
             note(f"{name}: {line}")
+        if team.categories:
+            known = ", ".join(team.categories[:8])
+            field = '`"orchestrion": {"category": "..."}`'
+            note(f"{name}: it learned from problems with a category ({known}); send {field}")
 
 
 @contextmanager

@@ -18,10 +18,11 @@ TOOLS = "the team decides which tools it uses; leave this out"
 T = TypeVar("T")
 
 
-class Extension(Struct):
-    """The field `orchestrion` of a request: `steps` shows each turn."""
+class Extension(Struct, forbid_unknown_fields=True):
+    """The field `orchestrion` of a request: `steps` shows turns, `category` is the problem's."""
 
     steps: bool = False
+    category: str = ""
 
 
 class Question(Struct, kw_only=True):
@@ -41,6 +42,11 @@ class Question(Struct, kw_only=True):
     def steps(self) -> bool:
         """Return whether the answer contains each turn."""
         return self.orchestrion is not None and self.orchestrion.steps
+
+    @property
+    def category(self) -> str:
+        """Return the category of the problem; "" if none is given."""
+        return "" if self.orchestrion is None else self.orchestrion.category
 
     def refuse(self, message: str, *fields: str) -> None:
         """Raise a Refusal if one of these fields is set."""

@@ -27,6 +27,7 @@ from orchestrion import (
     Turn,
     UsageError,
     hidden,
+    replace,
 )
 from orchestrion.runs import Trained, paying
 from orchestrion_serve.in_use import InUse
@@ -84,7 +85,7 @@ class Episodes:
         call.requested = name
 
     async def run(
-        self, call: Call, text: str, *, steps: bool
+        self, call: Call, text: str, *, steps: bool, category: str = ""
     ) -> AsyncGenerator[Turn | Episode, None]:
         """Yield the finished turns, with `steps`, and then the episode that answers a text.
 
@@ -102,7 +103,7 @@ class Episodes:
 
         if steps:
             call.turns = news.put_nowait
-        work = self._start(call, text, lambda: news.put_nowait(None))
+        work = self._start(call, text, category, lambda: news.put_nowait(None))
         call.refuse = refuse
         watch = _Watch(refuse, call.receive, call.seconds or self._settings.timeout)
         try:
@@ -132,7 +133,9 @@ class Episodes:
 
     # ------------------------------------------------------------------ one episode
 
-    def _start(self, call: Call, text: str, ended: Callable[[], None]) -> asyncio.Task[Episode]:
+    def _start(
+        self, call: Call, text: str, category: str, ended: Callable[[], None]
+    ) -> asyncio.Task[Episode]:
         """Start the episode of a request: here a version is chosen, and the log that it goes to.
 
         `ended` is called once it has ended, however it did.
@@ -149,7 +152,7 @@ class Episodes:
             if getattr(observers, "calls", None) is not self._calls:
                 traces = getattr(observers, "traces", observers)
                 team.engine.observers = _Observers(self._calls, traces)
-            problem = _problem(team, text, call.id)
+            problem = _problem(team, text, category, call.id)
             call.episode = key.hex()
             if use is not None:
                 answered = use.begin(call.id, call.tenant, team, problem, key, share)
@@ -251,9 +254,12 @@ class _Observers:
             call.turns(turn)
 
 
-def _problem(team: Trained, text: str, identity: str) -> Problem:
+def _problem(team: Trained, text: str, category: str, identity: str) -> Problem:
+    if not category.isprintable() or len(category) > 200:
+        raise wrong("a category is up to 200 printable characters", "orchestrion.category")
     try:
-        return team.engine.team.task.problem_from(text)
+        problem = team.engine.team.task.problem_from(text)
+        return replace(problem, category=category) if category else problem
     except (OrchestrionError, ValueError) as error:
         raise wrong(
             f"the task cannot use this text: {hidden(str(error))[:500]}", "messages"

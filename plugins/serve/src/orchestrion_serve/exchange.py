@@ -48,7 +48,8 @@ class Endpoint:
         question = decoded(await self.service.admission.admit(call), self.protocol)
         question.check()
         episodes.choose(call, question.model)
-        events = episodes.run(call, question.text(), steps=question.steps)
+        text, category = question.text(), question.category
+        events = episodes.run(call, text, steps=question.steps, category=category)
         if question.stream:
             pieces = _pieces(call, question, events)
             return _EventStream(call, await anext(pieces), pieces)

@@ -33,9 +33,11 @@ class Exchange:
     call: Call
     episodes: Episodes
 
-    def run(self, text: str, *, steps: bool) -> AsyncGenerator[Turn | Episode, None]:
+    def run(
+        self, text: str, *, steps: bool, category: str = ""
+    ) -> AsyncGenerator[Turn | Episode, None]:
         """Return what `Episodes.run` yields for the call's model."""
-        return self.episodes.run(self.call, text, steps=steps)
+        return self.episodes.run(self.call, text, steps=steps, category=category)
 
     def facts(self, episode: Episode) -> dict[str, Any]:
         """Return how an episode ended, its key and its usage."""

@@ -47,7 +47,10 @@ Context = ServerRequestContext[Any, Any]
 
 INPUT = {
     "type": "object",
-    "properties": {"message": {"type": "string", "description": "What the team is to answer."}},
+    "properties": {
+        "message": {"type": "string", "description": "What the team is to answer."},
+        "category": {"type": "string", "description": "Of which kind the message is, if known."},
+    },
     "required": ["message"],
     "additionalProperties": False,
 }
@@ -184,13 +187,15 @@ async def _answer(
     context: Context, exchange: Exchange, arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Run an episode, reporting its turns; return the tool's output, and images."""
-    message = arguments.get("message")
-    if not isinstance(message, str) or len(arguments) != 1:
-        raise wrong("give the text `message` and no other argument", "message")
+    message, category = arguments.get("message"), arguments.get("category", "")
+    if not isinstance(message, str) or not arguments.keys() <= {"message", "category"}:
+        raise wrong("give the text `message` and no other argument but `category`", "message")
+    if not isinstance(category, str):
+        raise wrong("`category` is a text", "category")
     if not message.strip() or message != encodable(message):
         raise wrong("`message` is empty or not Unicode", "message")
     turns = 0
-    async with aclosing(exchange.run(message, steps=True)) as events:
+    async with aclosing(exchange.run(message, steps=True, category=category)) as events:
         async for item in events:
             if isinstance(item, Turn):
                 turns += 1

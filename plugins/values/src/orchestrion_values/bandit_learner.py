@@ -6,10 +6,13 @@ Bubeck, Munos 2010). Deviations:
 1. Values are refitted after a batch of episodes instead of after each one.
 2. Thompson sampling draws from the estimated probability that each choice is the best, over fixed
    draws, so that the probability of a decision is known and logged.
+3. Each choice is first made alone in each category, and the episode ended. Choices that follow at
+   random would hide what the first one is worth, and then it is never tried again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import ceil
 from statistics import NormalDist
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from orchestrion_values.bandit import Bandit
 
 DRAWS = 256
+ALONE, ALONE_SHARE = 4, 0.3
+"""How often each choice is made alone in each category, in at most this share of the episodes."""
 
 
 class BanditLearner(ValueLearner):
@@ -58,6 +63,8 @@ class BanditLearner(ValueLearner):
         """Everything that was tried; `exported` returns it as JSON for another run's `start`."""
         self._played: dict[str, Floats] = {}
         """Sums of rewards and numbers of tries of each choice [2, k], by problem."""
+        self._alone: Counter[tuple[str, int]] = Counter()
+        """How often each choice was made alone, by category and place."""
         self._lowest: float | None = None
         self._seen = 0
         self._single = True
@@ -99,10 +106,28 @@ class BanditLearner(ValueLearner):
         order = laps(len(problems), self.key, first, (end - 1) // alike + 1 - first)
         jobs = []
         for n in range(begin, end):
-            way = _first(forced[n % alike], explorer) if forced else explorer
             problem = problems[order[n // alike - first]]
+            if forced:
+                way = _first(forced[n % alike], explorer)
+            else:
+                place = self._rare(problem.category, policy, problems)
+                alone = sampling(policy, _uniform(policy.ending))
+                way = explorer if place is None else _first(place, alone)
             jobs.append(Job(problem, session.key.child("episode", n), way))
         return jobs
+
+    def _rare(self, category: str, policy: ValuePolicy, problems: Sequence[Problem]) -> int | None:
+        """Return the choice that was made alone least often in a category; None if all were."""
+        if self.settings.start is not None:
+            return None
+        places = np.flatnonzero(~policy.ending).tolist()
+        cells = len(places) * len({problem.category for problem in problems})
+        enough = min(ALONE, int(ALONE_SHARE * self.settings.episodes / max(1, cells)))
+        rarest = min(places, key=lambda place: self._alone[category, place], default=None)
+        if rarest is None or self._alone[category, rarest] >= enough:
+            return None
+        self._alone[category, rarest] += 1
+        return rarest
 
     def explorer(self, policy: ValuePolicy) -> Exploring:
         """Return the policy of training episodes."""
@@ -207,6 +232,7 @@ class BanditLearner(ValueLearner):
             "lowest": self._lowest,
             "single": self._single,
             "problems": list(self._played),
+            "alone": [[category, place, n] for (category, place), n in self._alone.items()],
             "names": None,
         }
         if (tries := self.tries) is None:
@@ -224,6 +250,7 @@ class BanditLearner(ValueLearner):
         data: Any = saved.data
         self._seen, self._lowest = data["seen"], data["lowest"]
         self._single = data["single"]
+        self._alone = Counter({(category, place): n for category, place, n in data.get("alone", ())})
         self.tries, self._played = None, {}
         if data["names"] is None:
             return

@@ -68,9 +68,12 @@ class BanditView:
     def _category(self, problems: Sequence[Problem]) -> Floats:
         if self.guess and self.texts is not None:
             return self.texts.guessed(self.words(problems))
-        result = np.zeros((len(problems), len(self.categories)))
+        # With equal shares, the value for an unknown category is the mean over all of them.
+        shares = 1 / max(1, len(self.categories))
+        result = np.full((len(problems), len(self.categories)), shares)
         for row, problem in zip(result, problems, strict=True):
             if problem.category in self.categories:
+                row[:] = 0.0
                 row[self.categories.index(problem.category)] = 1.0
         return result
 

@@ -62,8 +62,10 @@ class Scale:
         z = np.clip(z, -1.5, 1.5)
         if categories < 2:
             return z
-        known = np.zeros((len(z), categories))
+        # With equal shares, a linear value of an unknown category is the mean over all of them.
+        known = np.full((len(z), categories), 1 / categories)
         at = np.flatnonzero(category >= 0)
+        known[at] = 0.0
         known[at, category[at]] = 1.0
         return np.concatenate([z, known], axis=1)
 

@@ -57,7 +57,7 @@ class FittedModel:
         policy: its encoders are used.
         caution: values are lowered by so many standard deviations of the members.
         plans: by category, a sequence to follow instead where it proved better than the values;
-            that of None is for all other categories.
+            that of None is for all other categories: the best one over those that were met.
     """
 
     fitted: Fitted
@@ -177,9 +177,13 @@ class FittedLearner(ValueLearner):
         plans: dict[str | None, Arm] = {}
         if any(attempt.arm == LEARNED for attempt in self._tried):
             process = self._process(policy)
+            overall = process.seen().ranked
+            plans = {None: overall[0]}
             met = dict.fromkeys(attempt.category for attempt in self._tried)
-            contexts = (None, *(met if process.share else ()))
-            plans = {category: process.seen(category).best for category in contexts}
+            if len(met) > 1:
+                plans |= {name: process.seen(process.context(name)).best for name in met}
+                # The values know nothing of a category that was never met.
+                plans[None] = next((arm for arm in overall if arm != LEARNED), LEARNED)
         return FittedModel(fitted, policy, s.caution, plans)
 
     def _add(self, policy: ValuePolicy, experiences: Sequence[Experience[RecordedChoice]]) -> None:
@@ -217,8 +221,9 @@ class FittedLearner(ValueLearner):
             arm = followed.get(id(experience.episode), did)
             if arm is not None:
                 problem, reward = experience.episode.problem, experience.returns[0]
-                free = experience.rewards[:-1].count(0.0)
-                self._tried.append(ArmEpisode(arm, problem.id, reward, problem.category, free))
+                calls, paid = len(experience.rewards) - 1, -sum(experience.rewards[:-1])
+                attempt = ArmEpisode(arm, problem.id, reward, problem.category, calls, paid)
+                self._tried.append(attempt)
 
     def _process(self, policy: ValuePolicy) -> Process:
         agents = sum(choice is not None for choice in policy.choices)

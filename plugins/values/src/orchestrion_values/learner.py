@@ -91,9 +91,8 @@ def chances(
         for place, name in enumerate(policy.names):
             if hints.get(name):
                 row[place] = 0.2 + 1.6 * hints[name][0]
-    ends = {member.name for member in policy.roster if member.ends}
-    ending = np.array([choice is None or choice.agent in ends for choice in policy.choices])
-    end, go = np.where(allowed & ending, weights, 0), np.where(allowed & ~ending, weights, 0)
+    end = np.where(allowed & policy.ending, weights, 0)
+    go = np.where(allowed & ~policy.ending, weights, 0)
     some_end, some_go = end.sum(axis=1, keepdims=True), go.sum(axis=1, keepdims=True)
     done = np.array([[len(situation.trajectory)] for situation in situations])
     stop = np.where(done, 1 / np.maximum(most + 1 - done, 1), 0.25 / (most + 0.25))

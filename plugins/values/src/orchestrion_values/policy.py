@@ -93,6 +93,7 @@ class ValuePolicy(Reading):
     Attributes:
         choices: k of them, in roster order; None is stopping.
         names: of the choices: "agent", "agent:option", "stop".
+        ending: whether each choice ends the episode [k].
         encoders: turn situations into numbers.
         model: computes the scores; None before training.
     """
@@ -103,6 +104,8 @@ class ValuePolicy(Reading):
             raise UsageError(f"{ctx.path}: the team has no agent to choose")
         self.names = ["stop" if c is None else choice_name(c) for c in self.choices]
         self.roster = ctx.roster
+        ends = {member.name for member in ctx.roster if member.ends}
+        self.ending = np.array([c is None or c.agent in ends for c in self.choices], np.bool_)
         self.model: ValueModel | None = None
         self.encoders, self._path = tuple(encoders), ctx.path
         self._allowed = Allowing(self.choices, self.names)
