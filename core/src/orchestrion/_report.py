@@ -107,6 +107,12 @@ class Report:
         """Return which of the others the first contender beats."""
         return Verdict.of(self.ahead)
 
+    @property
+    def solves_nothing(self) -> bool:
+        """Return whether the first contender solves no problem and earns nothing either."""
+        first = self.contenders[0]
+        return first.solved.mean == 0 and not first.reward.mean > 0
+
     def as_json(self) -> dict[str, Any]:
         """Return plain data, as `--json` prints it and the store keeps it."""
         verdict = self.verdict
@@ -151,7 +157,8 @@ class Verdict:
         parts = [f"{word} {names}" for word, names in others.items() if names]
         if not parts:
             return f"{first} was compared with nothing: the config names no baseline"
-        return f"by reward, {first} is {'; '.join(parts)}"
+        text = f"by reward, {first} is {'; '.join(parts)}"
+        return f"{first} solves nothing; {text}" if report.solves_nothing else text
 
 
 def enumerated(names: Sequence[str]) -> str:

@@ -112,7 +112,15 @@ def _data(config: Config, bound: Forecast) -> dict[str, Any]:
 def _lines(config: Config, bound: Forecast) -> list[str]:
     """Return the bound as lines: a table, its assumptions, and whether the budget covers it."""
     if not bound.total.calls and not bound.total.tokens and not bound.unknown:
-        return ["no calls to the outside: it costs nothing"]
+        turns = [
+            [part.part, part.who, f"<= {part.count:,}"] for part in bound.parts if part.count
+        ]
+        return [
+            *table_lines([["at most", "", "turns or verdicts"], *turns]),
+            "",
+            "no calls to services; what agents take by themselves, such as functions that call one, "
+            "is not known here",
+        ]
     rows = [["at most", "", "turns or verdicts", "calls", "tokens", "US dollars", ""]]
     for part in bound.parts:
         if part.count or part.usage.calls or part.unknown:
