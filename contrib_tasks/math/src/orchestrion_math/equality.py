@@ -17,12 +17,24 @@ _GONE = re.compile(
     r"|\^\s*\{?\s*\\(?:circ|degree)\s*\}?|\\degree|°|~"
 )
 _WORDS = r"\\(?:text|textbf|textit|mathrm|mathbf|mbox|rm|operatorname)\s*\{([^{}]*)\}"
-_UNIT = re.compile(rf"(?<=[\d.)}}\]])\s*(?:{_WORDS}\s*)(?:\^\s*\{{?\d\}}?)?$")
-_PLAIN_UNIT = re.compile(r"(?<=\d)\s+[a-zA-Z]{2,}\.?(?:\s+[a-zA-Z]+\.?)*$")
+_NO_BASE = r"(?!.*\bbase\b)"  # "base four" is part of a number, and no unit
+_UNIT = re.compile(rf"(?<=[\d.)}}\]]){_NO_BASE}\s*(?:{_WORDS}\s*)(?:\^\s*\{{?\d\}}?)?$")
+_PLAIN_UNIT = re.compile(
+    rf"{_NO_BASE}(?:(?<=\d)\s+[a-zA-Z]{{2,}}|(?<=\}})\s+(?:[ckm]m|ft|[a-zA-Z]{{4,}}))\.?"
+    r"(?:\s+[a-zA-Z]+\.?)*$"
+)
 _NAMED = re.compile(r"^[a-zA-Z](?:\([a-zA-Z]\))?\s*(?:=|\\in(?![a-zA-Z]))\s*(?![^=]*=)")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _SHORT_FRAC = re.compile(r"\\frac\s*(?:\{([^{}]*)\}|(\d))\s*(?:\{([^{}]*)\}|(\w))")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\w)")
+_BASED = re.compile(r"\(?([-+]?[\dA-Z.]*\d[\dA-Z.]*)\)?_\{?(\d+)\}?")
+_ANY_BASE = re.compile(r"\d[)}]*_")
+_PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z]) ?")
+# No word and no Roman number is spelt like this, nor an order of three points, such as ABC.
+_PRODUCT = re.compile(
+    r"[a-df-hj-np-tv-z]{2}|[b-df-hj-np-tv-xz]{3}|[abc]{3}|[xyz]{3}"
+    r"|(?![CDLMVX]{2})[A-HJ-NP-TV-Z]{2}"
+)
 _SIGN = r"([-+]?)"
 _PLAIN = re.compile(rf"{_SIGN}(\d+\.?\d*|\.\d+)")
 _RATIO = re.compile(rf"{_SIGN}(?:(\d+)?\\frac\{{(-?\d+)\}}\{{(-?\d+)\}}|(\d+)/(\d+))")
@@ -36,6 +48,7 @@ def normal(text: str) -> str:
     """
     text = " ".join(text.split()).strip().rstrip(".").strip()
     text = text.replace("{,}", ",").replace("−", "-").replace("\\cdot", "\\times")  # noqa: RUF001
+    text = text.replace("±", "\\pm ")
     text = re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", _GONE.sub("", text))
     text = _UNIT.sub("", text.strip())
     text = re.sub(_WORDS, r"\1", text).strip()
@@ -89,6 +102,12 @@ def _same(given: str, wanted: str, symbolic: Symbolic) -> bool:
         return False
     if given == wanted:
         return True
+    (digits, base), (right_digits, right_base) = _in_base(given), _in_base(wanted)
+    if right_base:
+        # Who is asked for a number in a base often leaves the base out.
+        return digits == right_digits and base in ("", right_base)
+    if base == "10":
+        given = digits
     right = number(wanted)
     if right is not None:
         if right.denominator == 1 and ("/" in given or "frac" in given):
@@ -100,9 +119,18 @@ def _same(given: str, wanted: str, symbolic: Symbolic) -> bool:
     other, mine = _parts(given)
     if kind or other:
         return kind == other and _all_same(mine, parts, kind, symbolic)
-    if wanted.isalpha() and len(wanted) > 1:
-        return given.casefold() == wanted.casefold()
-    return symbolic(given, wanted)
+    product = _PRODUCT.fullmatch(wanted) is not None
+    if wanted.isalpha() and len(wanted) > 1 and (given.isalpha() or not product):
+        reordered = product and sorted(given) == sorted(wanted)
+        return reordered or given.casefold() == wanted.casefold()
+    # The library reads 21_3 as 21.
+    return not (_ANY_BASE.search(given) or _ANY_BASE.search(wanted)) and symbolic(given, wanted)
+
+
+def _in_base(text: str) -> tuple[str, str]:
+    """Return the digits and the base of a number such as 21_3; else the text, and no base."""
+    match = _BASED.fullmatch(text)
+    return (match[1], match[2]) if match else (text, "")
 
 
 def _has_value(text: str) -> bool:
@@ -131,15 +159,39 @@ def _parts(text: str) -> tuple[str, Sequence[str]]:
         return "union", united
     listed = _split(text, ",")
     if len(listed) > 1:
-        return "list", listed
+        return "list", _both_signs(_unnamed(listed))
     braces = re.fullmatch(r"\\\{(.*)\\\}", text)
     if braces:
-        return "{}", _split(braces[1], ",")
+        return "{}", _both_signs(_split(braces[1], ","))
+    both = _both_signs([text])
+    if len(both) > 1:
+        return "list", both
     if len(text) > 1 and text[0] in "([" and text[-1] in ")]":
         inner = _split(text[1:-1], ",")
         if len(inner) > 1:
             return text[0] + text[-1], inner
     return "", ()
+
+
+def _unnamed(parts: list[str]) -> list[str]:
+    """Return the parts of a list without the "x =" that all of them have."""
+    names = [_NAMED.match(part) for part in parts]
+    name = names[0] and names[0][0]
+    if name and all(other and other[0] == name for other in names):
+        return [part.removeprefix(name) for part in parts]
+    return parts
+
+
+def _both_signs(parts: list[str]) -> list[str]:
+    """Return the parts of a list, with two instead of each that has one ±."""
+    both = []
+    for part in parts:
+        if len(_PLUS_MINUS.findall(part)) == 1 and "\\mp" not in part:
+            plus = re.sub(r"(?<![^({])\+", "", _PLUS_MINUS.sub("+", part))
+            both += [plus, _PLUS_MINUS.sub("-", part)]
+        else:
+            both.append(part)
+    return both
 
 
 def _split(text: str, by: str) -> list[str]:
