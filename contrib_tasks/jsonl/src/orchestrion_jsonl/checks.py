@@ -22,6 +22,12 @@ Check = Callable[[str, Any, Mapping[str, Any]], float]
 NUMERIC = re.compile(r"(?<![\w.])[-+]?[.0-9][.,0-9]*(?:[eE][-+]?[0-9]+)?")
 NUMBER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 LARGEST = Decimal("1e9999")
+UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff"
+)
+"""Characters of scripts without spaces around each word: Thai, Lao, Tibetan, Burmese, Khmer,
+Japanese, Chinese, Korean."""
 MINUS = str.maketrans({"\u2212": "-", "\u2013": "-"})
 """Other characters that people and models write for a minus."""
 
@@ -52,12 +58,20 @@ def exact(answer: str, expected: Any, row: Mapping[str, Any], *, ignore_case: bo
 
 
 def contains(answer: str, expected: Any, row: Mapping[str, Any], *, ignore_case: bool) -> float:
-    """Return 1 if the answer contains the expected text, or one of a list, as whole words."""
+    """Return 1 if the answer contains the expected text, or one of a list, as whole words.
+
+    Where words are written without spaces between them, any place in the answer counts.
+    """
     given = plain(answer, ignore_case)
-    for text in texts(expected):
-        if re.search(rf"(?<!\w){re.escape(plain(text, ignore_case))}(?!\w)", given):
-            return 1.0
-    return 0.0
+    return float(any(as_words(plain(text, ignore_case)).search(given) for text in texts(expected)))
+
+
+def as_words(text: str) -> re.Pattern[str]:
+    """Return a pattern of a text that no letters or digits of spaced scripts continue."""
+    letter = rf"[^\W{UNSPACED}]"
+    before = "" if re.match(f"[{UNSPACED}]", text) else f"(?<!{letter})"
+    after = "" if re.match(f"[{UNSPACED}]", text[-1:]) else f"(?!{letter})"
+    return re.compile(before + re.escape(text) + after)
 
 
 def matches(answer: str, expected: Any, row: Mapping[str, Any], *, ignore_case: bool) -> float:
