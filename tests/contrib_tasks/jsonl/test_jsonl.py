@@ -84,10 +84,17 @@ def right(answer: str, expected: Any, **settings: Any) -> float:
         ("paris", "Paris", {"ignore_case": True}, 1),
         ("Paris, France", "Paris", {}, 0),
         ("Roma", ["Rome", "Roma"], {}, 1),
-        ("Roma", '["Rome", "Roma"]', {}, 1),
+        ("Roma", '["Rome", "Roma"]', {}, 0),
+        ('["Rome", "Roma"]', '["Rome", "Roma"]', {}, 1),
         ("[sic", "[sic", {}, 1),
         ("It is Paris.", "Paris", {"check": "contains"}, 1),
         ("It is Parish.", "Paris", {"check": "contains"}, 0),
+        ("我住在北京市。", "北京", {"check": "contains"}, 1),
+        ("答えはParisです", "Paris", {"check": "contains"}, 1),
+        ("答えはParishです", "Paris", {"check": "contains"}, 0),
+        ("เขาอยู่ที่กรุงเทพฯ", "กรุงเทพ", {"check": "contains"}, 1),
+        ("Москва́, столица", "столиц", {"check": "contains"}, 0),
+        ("Windows11です", "Windows1", {"check": "contains"}, 0),
         ("42", r"\d+", {"check": "regex"}, 1),
         ("x42", r"\d+", {"check": "regex"}, 0),
         ("a" * 5000 + "!", "(a|a)*(a|a)*(a|a)*b", {"check": "regex"}, 0),
@@ -115,6 +122,10 @@ def right(answer: str, expected: Any, **settings: Any) -> float:
         ('```json\n{"a": 1, "b": "y"}\n```', {"a": 1, "b": "x"}, {"check": "json"}, 0.5),
         ('{"a": true}', {"a": 1}, {"check": "json"}, 0),
         ('{"a": 1.0000001}', {"a": 1}, {"check": "json", "tolerance": 0.001}, 1),
+        ('```JSON\n{"a": 1}\n```\nas ```x``` says', {"a": 1}, {"check": "json"}, 1),
+        ('```{"a": 2}``` no: ```json\n{"a": 1}```', {"a": 1}, {"check": "json"}, 1),
+        ('{"a": "a ```x``` b"}', {"a": "a ```x``` b"}, {"check": "json"}, 1),
+        ('{"a": 1e9999999999999999999, "b": 1}', {"a": 1, "b": 1}, {"check": "json"}, 0.5),
         ("not JSON", {"a": 1}, {"check": "json"}, 0),
         ('{"a": NaN}', {"a": 1}, {"check": "json"}, 0),
         ("[" * 100_000, {"a": 1}, {"check": "json"}, 0),
@@ -138,6 +149,58 @@ def test_no_answer_breaks_a_check(check: str, answer: str) -> None:
     value = right(answer, expected, check=check)
     assert math.isfinite(value)
     assert 0 <= value <= 1
+
+
+@pytest.mark.parametrize(
+    ("check", "written", "answers"),
+    [
+        ("exact", "1.10", {"1.10": 1, "1.1": 0}),
+        ("exact", '["one", 1e5]', {"1e5": 1, "one": 1, "100000.0": 0}),
+        ("exact", '{"a": 1.50}', {'{"a": 1.5}': 1}),
+        (
+            "number",
+            "0.12345678901234567891",
+            {"0.12345678901234567891": 1, "0.12345678901234567892": 0},
+        ),
+        ("number", "12345678901234567891", {"12345678901234567891": 1, "12345678901234567892": 0}),
+        (
+            "json",
+            '{"a": [0.12345678901234567891]}',
+            {'{"a": [0.12345678901234567891]}': 1, '{"a": [0.12345678901234567892]}': 0},
+        ),
+    ],
+)
+def test_numbers_of_a_file_keep_their_digits(
+    check: str, written: str, answers: Mapping[str, float], tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"question": "q", "answer": {written}}}')
+    settings = task(file=str(tmp_path / "a.jsonl"), check=check)
+    assert {answer: scores(settings, answer).value for answer in answers} == answers
+
+
+def test_what_agents_and_checks_of_ones_own_get_are_numbers(tmp_path: Path) -> None:
+    row = '{"question": 1.10, "answer": 2.50, "shown": [0.5, 3], "kept": {"a": 0.25, "b": 7}}'
+    (tmp_path / "a.jsonl").write_text(row)
+    settings = task(
+        file=str(tmp_path / "a.jsonl"), show=["shown"], id="question", check=f"{__name__}:halves"
+    )
+    [problem] = settings.problems("test")
+    assert [type(text) for text in (problem.id, problem.text)] == [str, str]
+    assert (problem.id, problem.text, problem.data) == ("1.10", "1.10", {"shown": [0.5, 3]})
+    assert json.loads(json.dumps(problem.data)) == {"shown": [0.5, 3]}
+    assert scores(settings, "any").value == 1
+
+
+def halves(answer: str, expected: Any, row: Mapping[str, Any]) -> bool:
+    """Look at the numbers that a check of one's own gets."""
+    assert (expected, row["answer"], row["kept"]) == (2.5, 2.5, {"a": 0.25, "b": 7})
+    return isinstance(expected, float) and isinstance(row["kept"]["b"], int)
+
+
+def test_a_cell_of_a_table_may_hold_a_list(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('question,answer\nq,"[""Rome"", 1.10]"\n')
+    for answer, value in {"Rome": 1, "1.10": 1, "1.1": 0, '["Rome", 1.10]': 0}.items():
+        assert scores(task(file=str(tmp_path / "a.csv")), answer).value == value
 
 
 def test_a_share_of_the_fields_is_not_solved() -> None:
@@ -399,6 +462,25 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
         ("a.csv.gz", "no gzip", {}, r"a\.csv\.gz: cannot be read"),
         ("a.csv", "question,answer\nq," + "[" * 9000 + "\n", {"check": "json"}, "too deep"),
         ("a.csv", "question,answer\nq,{}\n", {"check": "json"}, "at least one field"),
+        (
+            "a.jsonl",
+            '{"question": "q", "answer": {"a": [{"b": NaN}]}}',
+            {"check": "json"},
+            "such as NaN or Infinity, which no answer can equal",
+        ),
+        ("a.csv", 'question,answer\nq,"{""a"": -Infinity}"\n', {"check": "json"}, "no answer can"),
+        (
+            "a.jsonl",
+            '{"question": "q", "answer": "[2, 3]"}',
+            {"check": "number"},
+            "is not a number",
+        ),
+        (
+            "a.jsonl",
+            '{"question": "q", "answer": 1, "x": ' + "[" * 700 + "]" * 700 + "}",
+            {},
+            "a.jsonl:1: is nested too deep",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(

@@ -6,6 +6,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from inspect import iscoroutinefunction
@@ -96,29 +97,28 @@ def number(answer: str, expected: Any, row: Mapping[str, Any], *, tolerance: flo
 
 def fields(answer: str, expected: Any, row: Mapping[str, Any], *, tolerance: float) -> float:
     """Return the share of the expected fields that the answer's JSON object has right."""
-    try:
-        given = json.loads(unfenced(answer))
-    except (ValueError, RecursionError):
-        return 0.0
-    wanted = as_object(expected)
-    if not isinstance(given, dict) or not wanted:
-        return 0.0
+    given, wanted = answered(answer), as_object(expected)
     right = [name in given and same(given[name], wanted[name], tolerance) for name in wanted]
     return sum(right) / len(right)
 
 
-def unfenced(answer: str) -> str:
-    """Return the content of the last fenced block of an answer; all of it if there is none."""
-    parts = answer.split("```")
-    return parts[-2].removeprefix("json") if len(parts) > 2 else answer
+def answered(answer: str) -> Mapping[str, Any]:
+    """Return the object that an answer is, or that is in its last such fenced block; else {}."""
+    blocks = answer.split("```")[1::2]
+    for text in (answer, *(re.sub(r"(?i)^\s*json\b", "", block) for block in reversed(blocks))):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text, parse_float=any_decimal)
+            if isinstance(value, dict):
+                return value
+    return {}
 
 
 def same(given: Any, wanted: Any, tolerance: float) -> bool:
     """Return whether two JSON values are equal; numbers within the tolerance."""
     if isinstance(wanted, bool) or isinstance(given, bool):
         return given is wanted
-    if isinstance(wanted, int | float):
-        return isinstance(given, int | float) and near(
+    if isinstance(wanted, int | float | Decimal):
+        return isinstance(given, int | float | Decimal) and near(
             Decimal(str(given)), Decimal(str(wanted)), tolerance
         )
     if isinstance(wanted, list):
@@ -163,10 +163,19 @@ def decimal(text: str) -> Decimal:
     return value
 
 
+def any_decimal(text: str) -> Decimal:
+    """Return the exact value of a number; NaN if its exponent is beyond all bounds."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return Decimal("NaN")
+
+
 def as_object(expected: Any) -> dict[str, Any]:
     """Return the fields of an expected object, also where CSV holds it as text."""
     try:
-        value = json.loads(expected) if isinstance(expected, str) else expected
+        text = isinstance(expected, str)
+        value = json.loads(expected, parse_float=any_decimal) if text else expected
     except RecursionError:
         raise ValueError("is nested too deep") from None
     if not isinstance(value, dict) or not value:
@@ -215,7 +224,13 @@ def make_check(name: str, ignore_case: bool, tolerance: float) -> Check:
 def check_expected(name: str, expected: Any) -> None:
     """Raise ValueError if a check cannot compare with this."""
     if name == "json":
-        as_object(expected)
+        value = as_object(expected)
+        try:
+            solvable = same(value, value, 0.0)
+        except RecursionError:
+            raise ValueError("is nested too deep") from None
+        if not solvable:
+            raise ValueError("has a number such as NaN or Infinity, which no answer can equal")
     elif ":" not in name:
         accepted = texts(expected)
         if not accepted or not all(text.strip() for text in accepted):

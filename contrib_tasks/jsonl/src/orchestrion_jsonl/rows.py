@@ -7,14 +7,35 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrion import UsageError, did_you_mean
 
 Row = Mapping[str, Any]
-FORMS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+TABLES = (".csv", ".tsv")
+FORMS = (".jsonl", ".ndjson", ".json", *TABLES)
+
+
+class Numeral(str):
+    """A number of JSON that is no integer, as it was written: as a float it would lose digits."""
+
+
+def with_numbers(value: Any, number: Callable[[str], Any]) -> Any:
+    """Return a value of a row with what `number` makes of each `Numeral`."""
+    if isinstance(value, Numeral):
+        return number(str(value))
+    if isinstance(value, dict):
+        return {name: with_numbers(item, number) for name, item in value.items()}
+    if isinstance(value, list):
+        return [with_numbers(item, number) for item in value]
+    return value
+
+
+def form_of(file: Path) -> str:
+    """Return the suffix that says how a file is written; that of a.csv.gz is .csv."""
+    return file.with_suffix("").suffix if file.suffix == ".gz" else file.suffix
 
 
 def read_rows(file: Path) -> Iterator[tuple[str, Row]]:
@@ -23,7 +44,7 @@ def read_rows(file: Path) -> Iterator[tuple[str, Row]]:
     Raises:
         UsageError: the file cannot be read, or a row is not an object of named values.
     """
-    suffix = file.with_suffix("").suffix if file.suffix == ".gz" else file.suffix
+    suffix = form_of(file)
     if suffix not in FORMS:
         forms = ", ".join(FORMS)
         raise UsageError(f"{file}: unknown kind of file; use {forms}, each also as .gz")
@@ -37,7 +58,7 @@ def read_rows(file: Path) -> Iterator[tuple[str, Row]]:
         raise UsageError(f"{file}: is not UTF-8 (byte {error.start}); save it as UTF-8") from error
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{file}: cannot be read: {error}") from error
-    if suffix in (".csv", ".tsv"):
+    if suffix in TABLES:
         header = text.partition("\n")[0]
         semicolons = ";" in header and "," not in header  # as spreadsheets of many countries write
         yield from _table(file, text, "\t" if suffix == ".tsv" else ";" if semicolons else ",")
@@ -77,7 +98,7 @@ def _array(file: Path, text: str) -> Iterator[tuple[str, Row]]:
 
 def _json(place: str, text: str) -> Any:
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_float=Numeral)
         if r"\ud" in text.lower():  # half of a pair of surrogates is no character
             json.dumps(value, ensure_ascii=False).encode()
         return value

@@ -38,12 +38,13 @@ from orchestrion_jsonl.checks import (
     NAMES,
     WITH_TOLERANCE,
     Check,
+    any_decimal,
     check_expected,
     compiled,
     make_check,
     texts,
 )
-from orchestrion_jsonl.rows import Row, read_rows
+from orchestrion_jsonl.rows import TABLES, Numeral, Row, form_of, read_rows, with_numbers
 
 SHOWN = 10
 """The most wrong rows that an error lists."""
@@ -64,7 +65,8 @@ class Jsonl:
         file: JSON lines, JSON (a list of objects), CSV or TSV, each also as .gz.
         rows: the rows themselves, instead of a file.
         question: the column with the question; several columns are shown with their names.
-        answer: the column with the expected answer; a JSON list holds several accepted ones.
+        answer: the column with the expected answer; a list holds several accepted ones. A cell of
+            CSV is a list if it is one of JSON; a text of JSON or YAML never is.
         check: `exact`, `contains`, `regex` (the answer column holds patterns), `number`, `json`
             (each field counts), `judge`, or a function of your own as `module:function`, called
             with the answer, the expected one and the row (its hidden columns, those of `show`,
@@ -257,6 +259,8 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
                 raise ValueError(f"has the same name as {places[problem.id]}: {problem.id!r}")
         except ValueError as error:
             wrong.append(f"{place}: {error}")
+        except RecursionError:
+            wrong.append(f"{place}: is nested too deep")
         else:
             places[problem.id] = place
             rows.append((split, problem))
@@ -289,7 +293,7 @@ def _check_columns(settings: Jsonl, place: str, row: Row) -> None:
         if column not in row
     ]
     if missing:
-        if settings.file is not None and {".csv", ".tsv"} & {*settings.file.suffixes}:
+        if settings.file is not None and form_of(settings.file) in TABLES:
             place = f"{settings.file}:1"  # the header
         raise UsageError(f"{place}: {'; '.join(missing)}; the columns are {columns}")
 
@@ -312,9 +316,11 @@ def _problem(settings: Jsonl, row: Row, number: int) -> tuple[Split | None, Prob
         if named not in SPLITS:
             raise ValueError(f"column {settings.splits!r}: {named!r}; want {', '.join(SPLITS)}")
         split = named
-    data = {column: _value(row, column) for column in settings.show} or None
+    data = {column: with_numbers(_value(row, column), float) for column in settings.show} or None
     public = {*settings.questions, *settings.show, settings.category, settings.id}
-    rest = {column: value for column, value in row.items() if column not in public}
+    rest = {
+        column: with_numbers(value, float) for column, value in row.items() if column not in public
+    }
     hidden = {"expected": expected, "row": rest}
     return split, Problem(name, question, data=data, category=category, hidden=hidden)
 
@@ -329,9 +335,11 @@ def _expected(row: Row, settings: Jsonl) -> Any:
     expected = _value(row, settings.answer)
     if expected is None:
         raise ValueError(f"column {settings.answer!r}: is empty")
-    if isinstance(expected, str) and expected.lstrip().startswith("["):
+    in_table = settings.file is not None and form_of(settings.file) in TABLES
+    if in_table and expected.lstrip().startswith("["):
         with suppress(ValueError, RecursionError):  # a text may begin with a bracket
-            expected = json.loads(expected)
+            expected = json.loads(expected, parse_float=Numeral)
+    expected = _with_digits(expected, settings.check)
     try:
         check_expected(settings.check, expected)
     except ValueError as error:
@@ -339,11 +347,22 @@ def _expected(row: Row, settings: Jsonl) -> Any:
     return expected
 
 
+def _with_digits(expected: Any, check: str) -> Any:
+    """Return what a row expects with its numbers as the check needs them."""
+    if check == "json":
+        return with_numbers(expected, any_decimal)
+    if ":" in check:
+        return with_numbers(expected, float)
+    if isinstance(expected, list):
+        return [_with_digits(item, check) for item in expected]
+    return str(expected) if isinstance(expected, Numeral) else with_numbers(expected, float)
+
+
 def _text(row: Row, column: str) -> str:
     value = _value(row, column)
     if value is None:
         raise ValueError(f"column {column!r} is empty")
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = str(value) if isinstance(value, str) else json.dumps(with_numbers(value, float))
     if not text.strip():
         raise ValueError(f"column {column!r} is empty")
     return text
