@@ -582,7 +582,7 @@ def test_a_trained_team_answers_without_the_file_and_says_that_it_was_changed(
         "agents": {"a": {"use": "echo"}, "b": {"use": "terminator"}},
         "policy": {"use": "values"},
         "reward": {"use": "exact-outcome"},
-        "trainer": {"use": "fitted-q", "episodes": 4},
+        "trainer": {"use": "fitted-q", "episodes": 30},
         "limits": {"turns": 2},
     }
     (tmp_path / "team.yaml").write_text(json.dumps(config))
