@@ -108,6 +108,10 @@ def test_the_verdict_goes_by_paired_intervals() -> None:
         "by reward, learned is ahead of worse; not ahead of other (+0.000 [-0.500, +0.500]) and "
         "equal (+0.000 [+0.000, +0.000]); behind better (-1.000 [-1.000, -1.000])"
     )
+    nothing = compare("test", 1, {"learned": rows(0.0, 0.0), "worse": rows(-1.0, -1.0)}, {}, Key(1))
+    assert nothing.verdict.as_text(nothing) == (
+        "learned solves nothing; by reward, learned is ahead of worse"
+    )
     alone = compare("test", 1, {"learned": rows(1.0)}, {}, Key(1))
     assert "compared with nothing" in alone.as_json()["verdict"]
 

@@ -109,3 +109,17 @@ def test_the_judge_is_bounded_by_verdicts_and_partial_scores() -> None:
     assert verdicts
     assert scores
     assert judged == verdicts + scores
+
+
+def test_turns_are_counted_also_where_no_service_is_called(tmp_path: Path) -> None:
+    config = (
+        "task: {use: relay, horizon: 3, train: 8, test: 8}\n"
+        "agents: {coder_l: {use: bench-agent}, stop: {use: bench-agent}}\n"
+        "policy: {use: values}\ntrainer: {use: bandit, episodes: 12}\n"
+        "evaluation: {baselines: [best-sequence]}\n"
+    )
+    (tmp_path / "relay.yaml").write_text(config)
+    told = here("train", "relay.yaml", "--dry-run", cwd=tmp_path).stdout
+    assert "training of best-sequence" in told
+    assert "what agents take by themselves" in told
+    assert "costs nothing" not in told
