@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_serve import Settings
 from orchestrion_serve import limits as limits_module
+from orchestrion_serve.keys import Keys
 from orchestrion_serve.limits import Account, Accounts, KeyLimits
 from orchestrion_serve.refusals import Refusal
 
@@ -110,14 +111,15 @@ def test_money_is_counted_by_day_and_in_all_and_survives_a_restart(tmp_path: Pat
         ann.admit()
         ann.charge(Usage(usd=usd))
         ann.charge(Usage(usd=float("nan")))
-        accounts.save()
+        accounts.close()
         return accounts
 
     def refusal() -> Refusal:
-        ann = Accounts(limits, file, clock).of("ann")
-        assert ann is not None
-        with pytest.raises(Refusal) as caught:
-            ann.admit()
+        with closing(Accounts(limits, file, clock)) as accounts:
+            ann = accounts.of("ann")
+            assert ann is not None
+            with pytest.raises(Refusal) as caught:
+                ann.admit()
         return caught.value
 
     asyncio.run(spend(1.0))
@@ -133,13 +135,29 @@ def test_money_is_counted_by_day_and_in_all_and_survives_a_restart(tmp_path: Pat
             Accounts(limits, file)
 
 
+def test_two_servers_do_not_spend_the_money_of_one_file_of_keys(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"ann {'a' * 64} usd=1")
+    first = Keys.read(file).accounts
+    with pytest.raises(
+        StoreError, match=r"keys\.spent: another server counts what these keys spend"
+    ):
+        Keys.read(file)
+    first.close()
+    first.close()
+    Keys.read(file).accounts.close()
+    file.write_text(f"ann {'a' * 64} requests/minute=60")
+    several = [Keys.read(file) for _ in range(2)]
+    assert len(several) == 2, "no money is counted, so nothing is written"
+
+
 @sync
 async def test_spend_that_could_not_be_written_is_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits_module, "SAVING", 0.0)
     monkeypatch.setattr(limits_module, "AGAIN", 0.0)
-    folder, tries = tmp_path / "gone", list[Path]()
+    tries = list[Path]()
     written = asyncio.Event()
 
     def write(file: Path, pieces: list[bytes]) -> None:
@@ -149,12 +167,14 @@ async def test_spend_that_could_not_be_written_is_written_later(
         written.set()
 
     monkeypatch.setattr(limits_module, "write_atomic", write)
-    account = Accounts({"ann": KeyLimits(usd=1)}, folder / "keys.spent").of("ann")
+    accounts = Accounts({"ann": KeyLimits(usd=1)}, tmp_path / "keys.spent")
+    account = accounts.of("ann")
     assert account is not None
     account.charge(Usage(usd=0.5))
     async with asyncio.timeout(WAIT):
         await written.wait()
     assert len(tries) == 2
+    accounts.close()
 
 
 def test_a_key_beyond_its_limit_is_told_when_and_others_go_on(teams: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Logged decisions: read and write them, learn from them, and evaluate other policies on them.
 
-Public: the records of a log, and of a served team's log. They are imported on first use.
+Public: the records of a log, and of a served team's log; and the lock of what one server writes.
+They are imported on first use.
 """
 
 from __future__ import annotations
@@ -22,5 +23,6 @@ if TYPE_CHECKING:
     from orchestrion_logged.served import ServedLog as ServedLog
     from orchestrion_logged.served import ServedRequest as ServedRequest
     from orchestrion_logged.served import ServedStep as ServedStep
+    from orchestrion_logged.served import locked as locked
 
 __getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -106,7 +106,8 @@ class ServedLog:
         self._torn = False
         """Whether the last line may be cut off, as the disk was full."""
         try:
-            self._lock: int | None = _locked(folder / "lock")
+            taken = f"{folder}: another server writes to this log; give each its own folder"
+            self._lock: int | None = locked(folder / "lock", taken)
             last = int(files[-1].stem) if (files := segments(folder)) else 0
             self._steps = LogWriter(folder / STEPS)
             self._begin(last + 1)
@@ -217,15 +218,19 @@ def _line(record: ServedRequest | Feedback | ServedStep) -> bytes:
     return msgspec.json.encode(record) + b"\n"
 
 
-def _locked(path: Path) -> int:
+def locked(path: Path, taken: str) -> int:
+    """Lock a file, made if it does not exist; return its descriptor, which holds the lock.
+
+    Raises:
+        StoreError: another server has locked it; says `taken`.
+        OSError: the file cannot be opened.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise StoreError(
-            f"{path.parent}: another server writes to this log; give each its own folder"
-        ) from None
+        raise StoreError(taken) from None
     return descriptor
 
 

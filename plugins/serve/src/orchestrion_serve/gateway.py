@@ -81,7 +81,7 @@ class Gateway:
         """Admit no more requests, and wait for those in flight; cancel what takes too long."""
         await self._episodes.drain()
         if self._admission.keys is not None:
-            self._admission.keys.accounts.save()
+            self._admission.keys.accounts.close()
 
     def _others(self) -> list[BaseRoute]:
         """Return the routes of everything but the PROTOCOLS."""

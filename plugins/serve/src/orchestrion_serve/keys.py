@@ -57,11 +57,13 @@ class Keys:
 
         Settings may follow: limits, such as `requests/minute=60 tokens/minute=100000 usd/day=5
         usd=100`, `model/NAME=MODEL` and `log=FOLDER`; see `Keys`. What is spent is kept in a file
-        beside it, with `.spent` after its name.
+        beside it, with `.spent` after its name, if a limit is in US dollars: for one server at a
+        time.
 
         Raises:
             UsageError: the file cannot be read, a line is malformed, a name occurs twice, or there
                 is no key.
+            StoreError: another server counts what these keys spend.
         """
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -96,7 +98,8 @@ class Keys:
                 logs[match[1]] = given[LOG]
         if not hashes:
             raise UsageError(f"{path}: contains no key")
-        spent = path.with_name(f"{path.name}.spent") if limits else None
+        money = any(of_key.counts_money for of_key in limits.values())
+        spent = path.with_name(f"{path.name}.spent") if money else None
         return cls(hashes, limits, spent, models, logs)
 
     def name_of(self, key: str) -> str | None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from attrs import frozen
+from orchestrion_logged import locked
 
 from orchestrion import StoreError, Usage, UsageError
 from orchestrion.runs import write_atomic
@@ -41,6 +43,11 @@ class KeyLimits:
     """Tokens per minute."""
     usd_a_day: float | None = None
     usd: float | None = None
+
+    @property
+    def counts_money(self) -> bool:
+        """Return whether a limit is in US dollars."""
+        return self.usd is not None or self.usd_a_day is not None
 
 
 class Account:
@@ -71,7 +78,7 @@ class Account:
     @property
     def counts_money(self) -> bool:
         """Return whether a limit is in US dollars."""
-        return self._limits.usd is not None or self._limits.usd_a_day is not None
+        return self._limits.counts_money
 
     def admit(self) -> None:
         """Count a request.
@@ -134,11 +141,12 @@ class Accounts:
 
     Args:
         limits: by the key's name.
-        file: keeps the money that was spent; None keeps it in memory.
+        file: keeps the money that was spent, for one server at a time; None keeps it in memory.
         clock: returns the time in seconds.
 
     Raises:
         UsageError: the file cannot be read.
+        StoreError: another server uses it, or it cannot be written beside.
     """
 
     def __init__(
@@ -149,7 +157,13 @@ class Accounts:
     ) -> None:
         self._file = file
         self._timer: asyncio.TimerHandle | None = None
-        self._before = spent = _spent(file) if file is not None else {}
+        # Before it is read: what another server spends meanwhile would not be counted.
+        self._lock = _locked(file) if file is not None else None
+        try:
+            self._before = spent = _spent(file) if file is not None else {}
+        except UsageError:
+            self.close()
+            raise
         self._accounts = {
             name: Account(of_key, clock, self._soon, *spent.get(name, ()))
             for name, of_key in limits.items()
@@ -169,6 +183,13 @@ class Accounts:
         # Keys that are not in the file of keys now may come back.
         write_atomic(self._file, [json.dumps({**self._before, **data}).encode()])
         self._timer = None
+
+    def close(self) -> None:
+        """Write what was spent, and let another server use the file; a second call does nothing."""
+        self.save()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _try(self) -> None:
         """Write what was spent; try again later if that fails."""
@@ -219,6 +240,14 @@ class Room:
         """Give a place back."""
         self._held[client] -= 1
         self._free += 1
+
+
+def _locked(file: Path) -> int:
+    taken = f"{file}: another server counts what these keys spend; give each its own file of keys"
+    try:
+        return locked(file.with_name(f"{file.name}.lock"), taken)
+    except OSError as error:
+        raise StoreError(f"{file}: cannot be written to: {error}") from error
 
 
 def _spent(file: Path) -> Mapping[str, tuple[float, int, float]]:
