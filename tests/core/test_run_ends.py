@@ -414,6 +414,28 @@ def test_the_name_of_another_run_is_refused_and_that_run_is_left_alone(site: Sit
         assert (run.status, (run.manifest or {})["seed"]) == ("completed", 0)
 
 
+def test_a_resume_keeps_other_checkpoints_but_moves_no_run(site: Site) -> None:
+    assert train("trainer.iterations=4").exit_code == 0
+    keeps = ["resume", "c-1", "-o", "run.keep=1"]
+    refused = {
+        "run.name=other": "a run goes on in its own folder; leave this out, and rename or move",
+        "run.directory=other": "a run goes on in its own folder",
+        "run.retention=turns": "c-1 --retention LEVEL` keeps less of the run",
+    }
+    for override, reason in refused.items():
+        result = invoke(*keeps, "-o", override)
+        assert result.exit_code == 2
+        assert f"{override.partition('=')[0]}: " in result.stderr
+        assert reason in result.stderr
+    assert len(list(Path("runs/c-1/checkpoints").iterdir())) == 3
+    assert invoke(*keeps).exit_code == 0
+    assert len(list(Path("runs/c-1/checkpoints").iterdir())) == 1
+    with RunReader(Path("runs/c-1")) as run:
+        assert run.keep == 1
+    assert invoke("runs", "prune", "c-1", "--retention", "turns").exit_code == 0
+    assert invoke("resume", "c-1", "-o", "run.retention=turns").exit_code == 0
+
+
 def test_running_a_team_of_which_nothing_came_is_no_success(site: Site) -> None:
     words = ["run", "c.yaml", "--problem", "test-0"]
     assert invoke(*words).exit_code == 0

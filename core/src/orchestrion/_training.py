@@ -22,6 +22,7 @@ from orchestrion._runlog import run_log
 from orchestrion._store import RunStore, find_run
 from orchestrion._store.names import run_folder
 from orchestrion._store.reader import RunStatus
+from orchestrion._stored import stored_config
 from orchestrion._stored_run import Run
 from orchestrion._suggest import article
 from orchestrion._trained import open_run
@@ -98,7 +99,7 @@ async def aresume(
     directory = find_run(run)
     config = load(directory / "config.yaml", overrides, block=block)
     observers = config.observers()
-    return await _carry_out(config, RunStore.open(directory), observers, progress)
+    return await _carry_out(config, resumed_store(config, directory), observers, progress)
 
 
 async def aevaluate(
@@ -161,6 +162,36 @@ def create_run(
         keep=settings.keep,
         numbered=numbered,
     )
+
+
+def resumed_store(config: Config, directory: Path) -> RunStore:
+    """Return the store of a run, open to go on with it; `run.keep` of the config acts on it.
+
+    Raises:
+        UsageError: another setting of `run` was changed that only a new run can have.
+        StoreError: see `RunStore.open`.
+    """
+    store = RunStore.open(directory)
+    try:
+        before, now = stored_config(store)["run"], config.resolved()["run"]
+        changed = {key for key in before if before[key] != now[key]}
+        if changed & {"name", "directory"}:
+            key = "name" if "name" in changed else "directory"
+            raise UsageError(
+                f"run.{key}: a run goes on in its own folder; leave this out, and rename or move "
+                f"{directory} instead"
+            )
+        if "retention" in changed and config.run.retention != store.retention:
+            raise UsageError(
+                "run.retention: a run goes on with the one that it began with; leave this out. "
+                f"`orchestrion runs prune {directory} --retention LEVEL` keeps less of the run"
+            )
+        if "keep" in changed:
+            store.keep_checkpoints(config.run.keep)
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 async def _carry_out(

@@ -30,10 +30,11 @@ def command(
     `ranks` of a model.
     """
     from orchestrion._cli.driving import carry_out
-    from orchestrion._store import RunStore, find_run
+    from orchestrion._store import find_run
+    from orchestrion._training import resumed_store
 
     directory = find_run(run)
     config = load_config(directory / "config.yaml", overrides, block)
-    with RunStore.open(directory) as store:
+    with resumed_store(config, directory) as store:
         note(*store.usable().notes())
         carry_out(config, store, config.observers(), verbose, as_json)

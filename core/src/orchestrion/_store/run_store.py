@@ -314,6 +314,12 @@ class RunStore(RunReader):
             row = {"name": name, "seq": seq, "results": dumps(results)}
             self._writer.insert("evaluations", [row])
 
+    def keep_checkpoints(self, count: int) -> None:
+        """Keep so many checkpoints from the next commit or `restore` on."""
+        with self._writer.transaction("keep"):
+            self._set_state(keep=count)
+        self._keep = count
+
     def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
         """Drop what a lower retention or fewer checkpoints do without, and free the room."""
         with self._writer.lock:
