@@ -24,6 +24,7 @@ from orchestrion import _records as records
 from orchestrion._config.components import shaper_of
 from orchestrion._config.nodes import OMIT
 from orchestrion._config.plain import Dumper
+from orchestrion._config.sections import BASELINE_KEYS
 from orchestrion._config.shapes import (
     Anything,
     Choice,
@@ -40,7 +41,7 @@ from orchestrion._config.shapes import (
 )
 from orchestrion._plugins import Found, Plugins
 from orchestrion._suggest import article
-from orchestrion.config import Budget, Evaluation, Limits, RunSettings
+from orchestrion.config import Baseline, Budget, Evaluation, Limits, RunSettings
 
 HERE = Path(__file__).parent / "reference"
 NOTE = "<!-- written by docs/build_reference.py -->\n"
@@ -332,7 +333,8 @@ def _base(shape: Shape) -> str:
         case Table(item=item):
             return f"mapping to {_expected(item)}"
         case Record(cls=cls):
-            return f"mapping ({', '.join(setting.name for setting in Shaper().settings(cls))})"
+            names = [setting.name for setting in Shaper().settings(cls)]
+            return f"mapping ({', '.join(BASELINE_KEYS if cls is Baseline else names)})"
         case Ref(kind=kind):
             return article(kind)
         case Variants(members=members):

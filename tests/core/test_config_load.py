@@ -378,6 +378,13 @@ WRONG_SECTIONS: list[tuple[dict[str, Any], str]] = [
         {"evaluation": {"baselines": ["untrained"]}},
         "evaluation.baselines.untrained: there is no trainer",
     ),
+    *[
+        (
+            {"evaluation": {"baselines": {"x": {"policy": {"use": "order"}, key: ["a"]}}}},
+            f"evaluation.baselines.x.{key}: unknown key (known: policy, trainer, as_configured)",
+        )
+        for key in ("agents", "word")
+    ],
     ({"evaluation": {"splt": "test"}}, "evaluation.splt: unknown key; did you mean 'split'?"),
     (
         {"evaluation": {"baselines": []}},

@@ -13,7 +13,14 @@ from orchestrion._config.components import NAME, Builder, Entry, reached
 from orchestrion._config.documents import from_plain
 from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, walk
 from orchestrion._config.result import Config
-from orchestrion._config.sections import AS_UNTRAINED, EXECUTOR, PLAIN, RESERVED, Baseline
+from orchestrion._config.sections import (
+    AS_UNTRAINED,
+    BASELINE_KEYS,
+    EXECUTOR,
+    PLAIN,
+    RESERVED,
+    Baseline,
+)
 from orchestrion._config.shapes import Scalar, Shaper
 from orchestrion._config.structure import got, named
 from orchestrion._errors import ConfigError, PluginError
@@ -208,10 +215,10 @@ class _Assembly:
         if text:
             self.problems.add(node, path, text)
             return None
-        keys = ("policy", "trainer", "as_configured")
         for key, child in node.names.items():
-            if key not in keys:
-                text = f"unknown key{did_you_mean(key, keys)}"
+            if key not in BASELINE_KEYS:
+                known = f" (known: {', '.join(BASELINE_KEYS)})"
+                text = f"unknown key{did_you_mean(key, BASELINE_KEYS) or known}"
                 self.problems.add(child, f"{path}.{key}", text)
         policy = self.builder.define("policy", f"{path}.policy", node.names["policy"])
         trainer, plain = node.child("trainer"), node.child("as_configured")

@@ -99,6 +99,10 @@ AS_UNTRAINED = "untrained"
 """The word for the baseline that is the run's own team before its first episode."""
 
 
+BASELINE_KEYS = ("policy", "trainer", "as_configured")
+"""What a config may say of a baseline; its other fields follow from that."""
+
+
 @frozen
 class Baseline:
     """A policy to compare with.
