@@ -287,6 +287,21 @@ def test_null_leaves_out_a_section_or_a_named_component(change: str, value: Any)
     assert overridden(text, change) == (value, [])
 
 
+@pytest.mark.parametrize(
+    ("change", "close"),
+    [
+        ("agents.plannr=null", "'plannr' that null could leave out; did you mean 'planner'?"),
+        ("agents.x=null", "'x' that null could leave out (known: critic, planner)"),
+        ("evaluation.baselines.y=", "'y' that null could leave out (known: solo)"),
+    ],
+)
+def test_null_for_a_name_that_is_not_there_is_a_problem(change: str, close: str) -> None:
+    text = "agents: {planner: {use: x}, critic: {use: x}}\nevaluation: {baselines: {solo: dag}}"
+    path = change.partition("=")[0]
+    assert overridden(text, change)[1] == [f"-o {path}: there is no {close}"]
+    assert overridden(text, "evaluation.episodes=null", "agents.critic.size=null")[1] == []
+
+
 def test_an_override_leaves_aliased_values_alone() -> None:
     text = "x: &x {n: 1}\ny: *x"
     assert overridden(text, "y.n=2")[0] == {"x": {"n": 1}, "y": {"n": 2}}

@@ -405,6 +405,21 @@ def test_wrong_sections_are_problems(plugins: Plugins, data: dict[str, Any], pro
     assert found[0].startswith(problem)
 
 
+def test_null_leaves_out_a_section_also_of_an_included_file(
+    plugins: Plugins, tmp_path: Path
+) -> None:
+    parts = {"trainer": {"use": "practice"}, "limits": {"turns": 3}}
+    (tmp_path / "base.yaml").write_text(json.dumps(SMALL | parts))
+    (tmp_path / "c.yaml").write_text("include: [base.yaml]\ntrainer: null\nlimits:\n")
+    config = load(tmp_path / "c.yaml", plugins=plugins)
+    assert (config.stages, config.limits.turns) == ((), 100)
+    assert config.digest == from_data(SMALL, plugins=plugins).digest
+    (tmp_path / "c.yaml").write_text("include: [base.yaml]\npolicy: null\ntrainr: null\n")
+    with pytest.raises(ConfigError, match="trainr: unknown section; did you mean 'trainer'") as e:
+        load(tmp_path / "c.yaml", plugins=plugins)
+    assert "section 'policy' is missing" in str(e.value)
+
+
 @pytest.mark.parametrize("section", ["task", "agents", "policy"])
 def test_the_three_sections_that_every_config_needs(plugins: Plugins, section: str) -> None:
     with pytest.raises(ConfigError, match=f"section '{section}' is missing"):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrion._config.components import NAME, shaper_of
 from orchestrion._config.nodes import OMIT
 from orchestrion._config.plain import Dumper
-from orchestrion._config.sections import EXECUTOR, PLAIN
+from orchestrion._config.sections import EXECUTOR, NEEDED, PLAIN
 from orchestrion._config.shapes import Setting, Shape, UnsupportedError, pointer
 from orchestrion._errors import PluginError
 from orchestrion._importing import resolve
@@ -76,8 +76,10 @@ class Schema:
                 properties[kind.section] = self._section(kind, _PARTIAL)
         for name, cls in PLAIN.items():
             skip = ("baselines",) if name == "evaluation" else ()
-            properties[name] = self._object(cls, wired=True, skip=skip)
-        properties["evaluation"]["properties"]["baselines"] = self._baselines()
+            section = self._object(cls, wired=True, skip=skip)
+            if name == "evaluation":
+                section["properties"]["baselines"] = self._baselines()
+            properties[name] = _or_null(section)
         properties |= self._sections_of_commands()
         return {
             "$schema": _DIALECT,
@@ -87,7 +89,7 @@ class Schema:
             # A file that includes another one may hold parts of components alone.
             "if": {"not": {"required": ["include"]}},
             "then": {
-                "required": ["task", "agents", "policy"],
+                "required": list(NEEDED),
                 "properties": {kind.section: self._section(kind) for kind in kinds},
             },
             "additionalProperties": False,
@@ -153,9 +155,11 @@ class Schema:
         component: dict[str, Any] = {"$ref": pointer(kind.name)}
         if also is not None:
             component = {"anyOf": [component, also]}
+        section = _by_name(component) if kind.many else component
         if kind.name == "trainer":
-            return {"anyOf": [component, {"type": "array", "items": component, "minItems": 1}]}
-        return _by_name(component) if kind.many else component
+            stages = {"type": "array", "items": component, "minItems": 1}
+            section = {"anyOf": [component, stages]}
+        return section if kind.section in NEEDED else _or_null(section)
 
     def _baselines(self) -> dict[str, Any]:
         baseline = {
@@ -240,6 +244,11 @@ def _owners(found: Found, plugins: Plugins) -> list[str]:
     with suppress(PluginError):
         names[plugin.name] = plugins.get(plugin.name)
     return [name for name, owner in names.items() if owner == plugin]
+
+
+def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a section that null leaves out."""
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _by_name(schema: Mapping[str, Any]) -> dict[str, Any]:

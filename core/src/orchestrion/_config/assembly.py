@@ -11,12 +11,13 @@ from msgspec import Meta
 from orchestrion._components import KINDS, Kind
 from orchestrion._config.components import NAME, Builder, Entry, reached
 from orchestrion._config.documents import from_plain
-from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, walk
+from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, walk, without_nulls
 from orchestrion._config.result import Config
 from orchestrion._config.sections import (
     AS_UNTRAINED,
     BASELINE_KEYS,
     EXECUTOR,
+    NEEDED,
     PLAIN,
     RESERVED,
     Baseline,
@@ -73,8 +74,9 @@ class _Assembly:
 
     def __init__(self, root: Node, plugins: Plugins, problems: Problems, shaper: Shaper) -> None:
         self.root, self.plugins, self.problems, self.shaper = root, plugins, problems, shaper
-        self.builder = Builder(root, plugins, shaper, problems)
         self.kinds = self._kinds()
+        self.root = without_nulls(root)
+        self.builder = Builder(self.root, plugins, shaper, problems)
 
     def _kinds(self) -> list[Kind]:
         """Return the kinds with a section here; those of plugins only if a section needs them."""
@@ -95,7 +97,7 @@ class _Assembly:
 
     def config(self, name: str, environment: Mapping[str, str]) -> Config | None:
         """Return the config, or None if a part is missing; `problems` may have entries anyway."""
-        for section in ("task", "agents", "policy"):
+        for section in NEEDED:
             if section not in self.root.value:
                 self.problems.add(self.root, "", f"section {section!r} is missing")
         seed, node = 0, self.root.child("seed")

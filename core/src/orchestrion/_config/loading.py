@@ -15,7 +15,16 @@ from orchestrion._config.assembly import build, register_secrets, secrets_of
 from orchestrion._config.components import Builder, shaper_of
 from orchestrion._config.documents import from_plain
 from orchestrion._config.environment import check_addresses, expand, read_dotenv, variables
-from orchestrion._config.nodes import Node, Problem, Problems, Source, parse_path, replaced, walk
+from orchestrion._config.nodes import (
+    Node,
+    Problem,
+    Problems,
+    Source,
+    parse_path,
+    replaced,
+    walk,
+    without_nulls,
+)
 from orchestrion._config.result import Config
 from orchestrion._config.shapes import Record, Shaper
 from orchestrion._config.sources import override, read_tree
@@ -87,8 +96,9 @@ class Draft:
         section = the_kind.section if name is None else f"{the_kind.section}.{name}"
         problems = Problems()
         problems.found += [p for p in self._found if f"{p.path}.".startswith(f"{section}.")]
-        builder = Builder(self._root, self._plugins, self._shaper, problems)
-        node = self._root.child(the_kind.section)
+        root = without_nulls(self._root)
+        builder = Builder(root, self._plugins, self._shaper, problems)
+        node = root.child(the_kind.section)
         if node is not None and name is None:
             builder.section(the_kind, node)
         elif node is not None and (child := node.child(name or "")) is not None:

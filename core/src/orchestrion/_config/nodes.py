@@ -166,6 +166,16 @@ def _next_key(mapping: Mapping[str, Node], segments: list[str | int]) -> tuple[s
     return str(segments[0]), 1
 
 
+def without_nulls(root: Node) -> Node:
+    """Return a tree without the sections that are null, which leaves them out."""
+    value = {
+        section: node
+        for section, node in root.names.items()
+        if node.value is not None or section == "seed"
+    }
+    return Node(value, root.source, root.line)
+
+
 def without(node: Node, segments: Sequence[str | int]) -> Node:
     """Return a copy of the tree without what is at a path of keys."""
     first, rest = str(segments[0]), segments[1:]

@@ -155,6 +155,9 @@ PLAIN: dict[str, type] = {
 }
 """The plain sections with settings; `seed` is a number."""
 
+NEEDED = ("task", "agents", "policy")
+"""The sections that every config has."""
+
 EXECUTOR = "run.executor"
 """The path of the component that runs a run's episodes in other processes."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from orchestrion._config.documents import MAX_BYTES
@@ -19,6 +19,7 @@ from orchestrion._config.nodes import (
     without,
 )
 from orchestrion._config.yaml import read_yaml
+from orchestrion._suggest import did_you_mean, listed
 
 _MAX_INCLUDES = 64
 _OPEN_ALREADY = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
@@ -151,6 +152,11 @@ def override(
             if node.value is None and _is_left_out(root, segments):
                 root = without(root, segments)
                 continue
+            if node.value is None and (names := _names_beside(root, segments)):
+                close = did_you_mean(str(segments[-1]), names) or f" (known: {listed(names)})"
+                text = f"there is no {str(segments[-1])!r} that null could leave out{close}"
+                problems.add(place, "", text)
+                continue
             try:
                 root = replaced(root, segments, node)
             except ValueError as exc:
@@ -166,3 +172,16 @@ def _is_left_out(root: Node, segments: Sequence[str | int]) -> bool:
             return False
         node = node.child(str(segment))
     return node is not None and isinstance(node.value, (dict, list))
+
+
+def _names_beside(root: Node, segments: Sequence[str | int]) -> Collection[str]:
+    """Return the names of the components or baselines among which a path names another one."""
+    node: Node | None = root
+    for segment in segments[:-1]:
+        if node is None or "use" in node.names:
+            return ()
+        node = node.child(str(segment))
+    if node is None or "use" in node.names or segments[-1] in node.names:
+        return ()
+    named = any("use" in child.names for child in node.names.values())
+    return node.names if named or segments[:-1] == ["evaluation", "baselines"] else ()
