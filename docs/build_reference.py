@@ -76,7 +76,8 @@ def sections() -> str:
         "# Config: the plain sections",
         "",
         "`seed` (a whole number, 0 by default) is the root of all randomness of a run.",
-        "`include` is a list of files, relative to the one that names them; later ones win.",
+        "`include` is a file or a list of files, relative to the one that names them; of several,",
+        "later ones win.",
         "All other sections define components, see [components](components.md).",
     ]
     for name, cls in (

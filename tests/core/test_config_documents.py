@@ -209,6 +209,12 @@ def test_another_component_replaces_the_settings_of_the_one_below(tmp_path: Path
     assert tree(tmp_path / "main.yaml")[0] == {"p": {"use": "y"}, "q": {"use": "x", "m": 1, "n": 2}}
 
 
+def test_one_included_file_needs_no_list(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("x: {n: 1}")
+    (tmp_path / "main.yaml").write_text("include: a.yaml\nseed: 3")
+    assert tree(tmp_path / "main.yaml") == ({"x": {"n": 1}, "seed": 3}, [])
+
+
 def test_files_that_include_each_other_are_reported_with_the_chain(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("include: [b.yaml]\n")
     (tmp_path / "b.yaml").write_text("x: 1\ninclude:\n  - a.yaml\n")
@@ -221,7 +227,8 @@ def test_files_that_include_each_other_are_reported_with_the_chain(tmp_path: Pat
     ("text", "message"),
     [
         ("include: [no.yaml]", "there is no file"),
-        ("include: a.yaml", "expected a list of files"),
+        ("include: 3", "expected a list of files"),
+        ("include: ''", "expected the name of a file"),
         ("include: [3]", "expected the name of a file"),
         ("include: ['.']", "cannot be read"),
         ("include: [a.toml]", "a config is YAML, and this is TOML"),

@@ -973,7 +973,7 @@ def test_a_misspelt_override_is_told_the_key_that_the_file_gives(tmp_path: Path)
             load(tmp_path / "c.yaml", [override], plugins=with_parts())
         return str(caught.value)
 
-    assert "task.siz: unknown key; did you mean 'size'?" in problem("task.siz=4")
+    assert "  -o task.siz: unknown key; did you mean 'size'?" in problem("task.siz=4"), "named once"
     assert "write trainer[1]" in problem("trainer.1.lr=2")
     assert "write trainer[0]" in problem("trainer.lr=2")
 

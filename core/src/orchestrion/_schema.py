@@ -58,10 +58,10 @@ class Schema:
         kinds = list(self.plugins.kinds().values())
         for kind in kinds:
             self._kind(kind)
+        file = {"type": "string", "minLength": 1}
         properties: dict[str, Any] = {
             "include": {
-                "type": "array",
-                "items": {"type": "string", "minLength": 1},
+                "anyOf": [file, {"type": "array", "items": file}],
                 "description": "Files that this one is laid over; of these, later ones win.",
             },
             "seed": {

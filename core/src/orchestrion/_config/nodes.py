@@ -75,7 +75,9 @@ class Problem(str):
     message: str
 
     def __new__(cls, node: Node | None, path: str, message: str) -> Problem:
-        parts = (str(node) if node is not None else "", path, message)
+        place = str(node) if node is not None else ""
+        # An override is named by its path already.
+        parts = (place, "" if place == f"-o {path}" else path, message)
         self = super().__new__(cls, ": ".join(filter(None, parts)))
         self.file = node.source.name if node is not None else ""
         self.line = node.line if node is not None else None

@@ -55,11 +55,12 @@ class _Reader:
         expand(root, self.environment, self.problems)
         if include is None:
             return root
-        if not isinstance(include.value, list):
+        files = [include] if isinstance(include.value, str) else include.value
+        if not isinstance(files, list):
             self.problems.add(include, "include", "expected a list of files")
-            return root
+            return None  # what it would have included is not missing
         below: Node | None = None
-        for item in include.value:
+        for item in files:
             included = self._include(item, path, (*above, _identity(path)))
             if included is not None:  # later files win over earlier ones
                 below = included if below is None else merge(below, included)
