@@ -101,7 +101,7 @@ def test_special_floats_are_numbers_only_when_spelled_as_such() -> None:
         ("a: 99999999999999999999", "does not fit in 64 bits"),
         ("a: " + "9" * 5000, "does not fit in 64 bits"),
         ('a: "\\ud800"', "surrogate"),
-        ("a: \x01", "not valid YAML"),
+        ('a: 1\nb: 2\n\nc: "x\x07"', "a.yaml:4: not valid YAML: unacceptable character #x0007"),
         ("a: " + "[" * 60, "levels deep"),
         (f"a: &a {'[' * 30}{']' * 30}\nb: {'[' * 30}*a{']' * 30}", "levels deep"),
         ("<<: 3\na: 1", "'<<' merges mappings only"),
@@ -328,6 +328,7 @@ def test_an_override_leaves_aliased_values_alone() -> None:
         ("a.c[9]=1", "a.c has 2 elements, so there is no [9]"),
         ("a.b=[", "not valid YAML"),
         ("include=[x]", "cannot be overridden"),
+        ("x" + ".x" * 3000 + "=1", "more than 48 levels deep"),
     ],
 )
 def test_an_override_that_cannot_be_applied_is_a_problem(change: str, message: str) -> None:

@@ -191,6 +191,8 @@ def without(node: Node, segments: Sequence[str | int]) -> Node:
 
 def replaced(node: Node, segments: list[str | int], new: Node, path: str = "") -> Node:
     """Return a copy of the tree with another node at a path; missing mappings are made."""
+    if len(segments) > MAX_DEPTH:
+        raise ValueError(f"more than {MAX_DEPTH} levels deep")
     if not segments:
         return new
     first = segments[0]

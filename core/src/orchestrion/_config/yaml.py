@@ -17,6 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.composer import MaxDepthExceededError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode
+from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.representer import SafeRepresenter
 from ruamel.yaml.resolver import VersionedResolver
 from ruamel.yaml.tag import Tag
@@ -59,6 +60,9 @@ def read_yaml(text: str, source: Source, problems: Problems) -> Node | None:
         line, message = exc.args
     except MarkedYAMLError as exc:
         line, message = _syntax_problem(exc, text)
+    except ReaderError as exc:
+        line = text.count("\n", 0, text.find(chr(exc.character))) + 1
+        message = f"not valid YAML: {str(exc).splitlines()[0]}"
     except (YAMLError, ValueError, RecursionError) as exc:
         message = f"not valid YAML: {(str(exc).splitlines() or [type(exc).__name__])[0]}"
     # The parser has odd corners, in which it raises whatever its own code runs into.
