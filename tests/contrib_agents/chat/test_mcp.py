@@ -391,6 +391,15 @@ def test_a_server_that_does_not_start_is_an_error_before_the_run(settings, wrong
     assert wrong in str(caught.value)
 
 
+def test_a_token_that_no_header_could_carry_is_an_error_before_the_run(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for token in ("two\nlines", "k\u00e9y\u2026"):
+        monkeypatch.setenv("ODD_TOKEN", token)
+        with pytest.raises(UsageError, match=r"tools\.files\.token: ODD_TOKEN is not a key"):
+            turn(MCP(url=url, allow=["add"], token="ODD_TOKEN"), Lines())
+
+
 def test_a_server_that_offers_something_else_is_an_error_before_the_run(url: str) -> None:
     with pytest.raises(UsageError, match="has no tool 'sub'; it has add, attack"):
         turn(MCP(url=url, allow=["sub"]), Lines())

@@ -197,12 +197,14 @@ def test_a_training_over_two_agents_elsewhere_resumes_to_the_same_bytes(
         (["--agent", "nobody"], "--agent nobody: the team has no such agent; it has far"),
         (["--host", "0.0.0.0"], "0.0.0.0: other machines could reach it"),
         (["--key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY is not set"),
+        (["--key-env", "ODD_KEY"], "ODD_KEY is not a key: it has unprintable characters"),
         (["--client-ca", "served.yaml"], "certificates of callers need one of the server"),
         (["--tls-cert", "served.yaml"], "name both or none"),
     ],
 )
 def test_what_cannot_be_served_is_said(tmp_path: Path, words: list[str], message: str) -> None:
     written(tmp_path, {"far": "Draws"})
-    done = called(["agent-server", "served.yaml", "--port", "0", *words], tmp_path, {})
+    odd = {"ODD_KEY": "two\nlines"}
+    done = called(["agent-server", "served.yaml", "--port", "0", *words], tmp_path, odd)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())

@@ -20,7 +20,16 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED
 
-from orchestrion import JSON, CallError, Secret, UsageError, hidden, is_loopback, register_named
+from orchestrion import (
+    JSON,
+    CallError,
+    Key,
+    OpenContext,
+    UsageError,
+    hidden,
+    is_loopback,
+    register_named,
+)
 from orchestrion_chat.functions import definition_bytes
 from orchestrion_chat.interfaces import Function, Result
 from orchestrion_chat.sees import MOST_IMAGES
@@ -174,9 +183,8 @@ class McpSession:
             return stdio_client(server, errlog=self._stderr)
         headers = {}
         if settings.token:
-            if not self.environment.get(settings.token):
-                raise UsageError(f"{self.place}.token: the variable {settings.token} is not set")
-            token = Secret(settings.token, self.environment[settings.token])
+            context = OpenContext(f"{self.place}.token", Key(0), environment=self.environment)
+            token = context.secret(settings.token, header=True)
             headers["Authorization"] = f"Bearer {token.reveal()}"
         http = httpx2.AsyncClient(
             headers=headers,

@@ -77,6 +77,8 @@ def agent_server(
         key = Secret(key_env, os.environ.get(key_env, "").strip()).reveal()
         if not key:
             raise UsageError(f"the environment variable {key_env} is not set")
+        if not (key.isascii() and key.isprintable()):
+            raise UsageError(f"{key_env} is not a key: it has unprintable characters")
     settings = Settings(
         concurrency=concurrency,
         drain=drain,
