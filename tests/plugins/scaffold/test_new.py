@@ -139,6 +139,7 @@ def test_a_class_never_hides_a_name_that_its_module_imports() -> None:
         ("orchestrion-critic", "leave out 'orchestrion-'"),
         ("class", "is reserved"),
         ("plugin", "is reserved"),
+        ("conformance", "is reserved"),
     ],
 )
 def test_names_that_cannot_be_used_are_refused(here: Path, name: str, reason: str) -> None:
@@ -154,6 +155,13 @@ def test_nothing_is_overwritten(here: Path) -> None:
     assert result.exit_code == 2
     assert "exists; nothing was written" in result.stderr
     assert list((here / "orchestrion-x").iterdir()) == []
+
+
+def test_a_link_that_leads_nowhere_is_named(here: Path) -> None:
+    (here / "gone").symlink_to("nowhere")
+    result = new("agent", "x", "--dir", "gone")
+    assert result.exit_code == 2
+    assert "gone is a link to nowhere, which is not there" in result.stderr
 
 
 def test_the_name_of_an_installed_plugin_is_taken(

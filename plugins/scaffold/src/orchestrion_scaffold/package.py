@@ -19,7 +19,7 @@ from orchestrion import UsageError
 KINDS: Final = ("agent", "task", "policy", "reward", "trainer")
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_RESERVED = {"plugin", "example-agent", "example-task", "tests"}
+_RESERVED = {"plugin", "conformance", "example-agent", "example-task", "tests"}
 # Names that the templates import; a class of that name would hide them.
 _IMPORTED = {"Annotated", "Any", "AsyncIterator", "Iterator", "Sequence"}
 _PLURALS = {"policy": "policies"}
@@ -175,6 +175,10 @@ def write(package: Package, parent: Path) -> Path:
         parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
     except FileExistsError:
+        for place in (folder, parent):
+            if place.is_symlink() and not place.exists():
+                target = place.readlink()
+                raise UsageError(f"{place} is a link to {target}, which is not there") from None
         raise UsageError(f"{folder} exists; nothing was written") from None
     except OSError as exc:
         raise UsageError(f"{folder} cannot be written: {exc.strerror}") from exc
