@@ -22,7 +22,7 @@ from orchestrion import (
     Usage,
     UsageError,
 )
-from orchestrion._cli.display import Display, comparison_lines, report_lines
+from orchestrion._cli.display import Display, comparison_lines, problem_lines, report_lines
 from orchestrion._comparison import ComparedResult, compare_outcomes
 from orchestrion._report import Outcomes, compare, outcomes
 from orchestrion.runs import Report, convergence, difference, estimate
@@ -269,3 +269,9 @@ def test_convergence_is_where_nine_tenths_of_the_rise_are_reached() -> None:
 def test_a_run_that_did_not_improve_has_not_converged() -> None:
     assert convergence([]) == convergence([(1, 2.0)]) == convergence([(1, 2.0), (2, 1.0)]) == 0
     assert convergence([(1, 2.0), (2, 2.0)]) == 0
+
+
+def test_a_problem_with_an_odd_id_has_one_line_in_the_table() -> None:
+    row = {"solved": 1.0, "reward": 1.0, "failed": 0.0, "limit": 0.0}
+    _, line = problem_lines({"learned": {"a\nb\tc\x1b": row}})
+    assert line.split() == ["a\\nb\\tc\\x1b", "solved", "1.000"]

@@ -196,7 +196,8 @@ def problem_lines(outcomes: Mapping[str, Outcomes]) -> list[str]:
     rows = [["problem", *(cell for name in names for cell in (name, "reward"))]]
     for problem in problems:
         cells = [_outcome(outcomes[name].get(problem)) for name in names]
-        rows.append([problem, *(cell for pair in cells for cell in pair)])
+        name = visible(problem).replace("\n", "\\n").replace("\t", "\\t")
+        rows.append([name, *(cell for pair in cells for cell in pair)])
     return table_lines(rows)
 
 
