@@ -50,5 +50,5 @@ def test_another_seed_gives_another_division() -> None:
 
 
 def test_shares_must_add_up_to_one() -> None:
-    with pytest.raises(ValueError, match=r"got 1\.1, expected 1"):
-        SplitShares(0.6, 0.2, 0.3)
+    with pytest.raises(ValueError, match=r"got 1 \+ 0.1 \+ 0.3 = 1\.4, expected 1; .* write all"):
+        SplitShares(1.0)

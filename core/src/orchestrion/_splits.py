@@ -39,7 +39,11 @@ class SplitShares:
     def _check_sum(self, attribute: Attribute[Any], value: float) -> None:
         total = self.train + self.validation + value
         if abs(total - 1) > 1e-6:
-            raise ValueError(f"train + validation + test: got {total:g}, expected 1")
+            parts = f"{self.train:g} + {self.validation:g} + {value:g}"
+            raise ValueError(
+                f"train + validation + test: got {parts} = {total:g}, expected 1; a share that is "
+                "left out has its default, so write all three"
+            )
 
 
 def splits_of(names: Iterable[str], shares: SplitShares) -> dict[str, Split]:
