@@ -116,7 +116,7 @@ def mutants(folder: Path, count: int, seed: int) -> Iterator[Mutant]:
     pool = [
         (path, node, new, replace)
         for path, tree in trees.items()
-        if path.name != "plugin.py"
+        if path.name != "plugin.py" and not path.stem.endswith("_pb2")
         for node, replace in places(tree)
         if (new := changed(node)) is not None
     ]
@@ -196,6 +196,15 @@ def pytest_runtest_setup(item: Any) -> None:
         current.switch_context(item.nodeid)
 
 
+def arguments(words: list[str]) -> tuple[str, int, int]:
+    """Return the member, the number of mutants and the seed; end with the usage if one is wrong."""
+    member, *numbers = [*words, *("", "40", "1")[len(words) :]]
+    known = member and (ROOT / member / "src").is_dir()
+    if not known or len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
+        sys.exit(f"{' '.join(words)!r}: expected MEMBER [COUNT [SEED]]\n\n{__doc__}")
+    return member, int(numbers[0]), int(numbers[1])
+
+
 def main(member: str, count: int, seed: int) -> None:
     """Print the survivors, and how many were caught."""
     with tempfile.TemporaryDirectory() as folder:
@@ -217,7 +226,4 @@ def main(member: str, count: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    given = [*sys.argv[1:], *("", "40", "1")[len(sys.argv) - 1 :]]
-    if not given[0]:
-        sys.exit(__doc__)
-    main(given[0], int(given[1]), int(given[2]))
+    main(*arguments(sys.argv[1:]))
