@@ -37,7 +37,8 @@ class Budget:
     Args:
         calls: how many calls to services. A call through `calls.run` that would go beyond this
             number is refused. Calls that a turn states in `Output.usage` are known afterwards
-            only: the turn that goes beyond this number is the last.
+            only: the turn that goes beyond this number is the last. An attempt that a service
+            refuses with an error status, such as 429 or 503, is not counted.
         tokens: how many input and output tokens together, likewise.
         usd: US dollars, likewise.
         minutes: minutes of wall-clock time; what is running then is cut off.
