@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, TextIO
 
 from orchestrion._cli.common import table_lines
@@ -16,15 +17,18 @@ from orchestrion._comparison import Comparison
 from orchestrion._interfaces import Metrics
 from orchestrion._progress import Progress
 from orchestrion._records import Usage
-from orchestrion._report import OWN_UNIT, Outcomes, Report, unit_of
+from orchestrion._report import LEARNED, OWN_UNIT, Outcomes, Report, unit_of
 from orchestrion._statistics import Estimate
 from orchestrion._store import RunReader
+from orchestrion._store.conduct import orders_by_category
 from orchestrion._store.diagnosis import WARNING, Finding, diagnose
 
 EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed_turns".split())
 """The names that `session.summarize` gives, in this order."""
 NAMED = 20
 """Problems that a comparison lists by name."""
+CATEGORIES, RARE = 12, 0.05
+"""Categories of which a report says who was called, and the least share of a second order."""
 _QUIET_SECONDS = 5.0
 """Without a bar, an iteration is shown only if none was for so long."""
 
@@ -240,8 +244,8 @@ def comparison_lines(comparison: Comparison) -> list[str]:
 
 
 def training_lines(store: RunReader) -> list[str]:
-    """Return the trainers' own metrics in their last iterations, and the diagnosis."""
-    lines = []
+    """Return whom the team called, the trainers' last metrics, and the diagnosis."""
+    lines = conduct_lines(store)
     for stage in sorted({iteration.stage for iteration in store.iterations()}):
         last = store.iterations(stage)[-1]
         metrics = [
@@ -253,6 +257,24 @@ def training_lines(store: RunReader) -> list[str]:
             lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
             lines += [f"  {line}" for line in _filled("  ".join(metrics))]
     return [*lines, *diagnosis_lines(diagnose(store))]
+
+
+def conduct_lines(store: RunReader) -> list[str]:
+    """Return whom the learned team called on problems of each category, most frequent first."""
+    orders = orders_by_category(store)
+    if not orders:
+        return []
+    rows = []
+    for category, counts in islice(orders.items(), CATEGORIES):
+        total, [(order, count), *rest] = counts.total(), counts.most_common(2)
+        cells = [f"{count / total:.0%}", visible(order)]
+        if rest and rest[0][1] >= RARE * total:
+            cells[1] += f"; {rest[0][1] / total:.0%} {visible(rest[0][0])}"
+        rows.append([visible(category), *cells] if len(orders) > 1 else cells)
+    more = len(orders) - CATEGORIES
+    last = [f"  and {more} more categories"] if more > 0 else []
+    by = ", by category" if len(orders) > 1 else ""
+    return ["", f"what {LEARNED} did{by}:", *(f"  {row}" for row in table_lines(rows)), *last]
 
 
 def diagnosis_lines(findings: Sequence[Finding]) -> list[str]:

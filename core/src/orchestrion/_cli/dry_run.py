@@ -112,14 +112,12 @@ def _data(config: Config, bound: Forecast) -> dict[str, Any]:
 def _lines(config: Config, bound: Forecast) -> list[str]:
     """Return the bound as lines: a table, its assumptions, and whether the budget covers it."""
     if not bound.total.calls and not bound.total.tokens and not bound.unknown:
-        turns = [
-            [part.part, part.who, f"<= {part.count:,}"] for part in bound.parts if part.count
-        ]
+        turns = [[part.part, part.who, f"<= {part.count:,}"] for part in bound.parts if part.count]
         return [
             *table_lines([["at most", "", "turns or verdicts"], *turns]),
             "",
-            "no calls to services; what agents take by themselves, such as functions that call one, "
-            "is not known here",
+            "no calls to services; what agents take by themselves, such as functions that call "
+            "one, is not known here",
         ]
     rows = [["at most", "", "turns or verdicts", "calls", "tokens", "US dollars", ""]]
     for part in bound.parts:

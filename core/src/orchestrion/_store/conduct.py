@@ -1,0 +1,41 @@
+"""Whom a team called on the problems that it was judged on, by category of these."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby, islice
+
+from orchestrion._records import Episode
+from orchestrion._report import LEARNED
+from orchestrion._store.reader import RunReader
+
+EPISODES = 500
+"""How many episodes are read."""
+LONGEST = 6
+"""Calls of an order that are named."""
+
+
+def orders_by_category(store: RunReader, source: str = LEARNED) -> dict[str, Counter[str]]:
+    """Return how often which order of calls occurred, in the first episodes of an evaluation.
+
+    Empty where the run does not keep its turns.
+    """
+    orders: dict[str, Counter[str]] = {}
+    for stored in islice(store.episodes(source=source), EPISODES):
+        if len(stored.episode.trajectory) == stored.turn_count:
+            category = stored.episode.problem.category
+            orders.setdefault(category, Counter())[_order(stored.episode)] += 1
+    return dict(sorted(orders.items()))
+
+
+def _order(episode: Episode) -> str:
+    """Return the calls of an episode as text; repeated ones as "agent x 3"."""
+    calls = [
+        turn.agent if turn.option is None else f"{turn.agent}:{turn.option}"
+        for turn in episode.turns
+    ]
+    named = [(name, len(list(same))) for name, same in groupby(calls)]
+    texts = [name if count == 1 else f"{name} x {count}" for name, count in named]
+    if len(texts) > LONGEST:
+        texts = [*texts[:LONGEST], f"... ({len(calls)} calls)"]
+    return " > ".join(texts) or "nobody"
