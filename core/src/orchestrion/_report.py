@@ -111,7 +111,7 @@ class Report:
     def solves_nothing(self) -> bool:
         """Return whether the first contender solves no problem and earns nothing either."""
         first = self.contenders[0]
-        return first.solved.mean == 0 and not first.reward.mean > 0
+        return first.solved.mean == 0 and first.reward.mean <= 0
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data, as `--json` prints it and the store keeps it."""

@@ -250,7 +250,8 @@ class BanditLearner(ValueLearner):
         data: Any = saved.data
         self._seen, self._lowest = data["seen"], data["lowest"]
         self._single = data["single"]
-        self._alone = Counter({(category, place): n for category, place, n in data.get("alone", ())})
+        alone = data.get("alone", ())  # older checkpoints have none
+        self._alone = Counter({(category, place): n for category, place, n in alone})
         self.tries, self._played = None, {}
         if data["names"] is None:
             return
