@@ -388,7 +388,7 @@ def test_markdown_says_first_whether_learning_beat_the_rules(tmp_path: Path) -> 
     ):
         text, other = markdown_of(ahead), markdown_of(level)
     assert text.startswith("**Learning beat the baseline: by reward, learned is ahead of chain.**")
-    assert other.startswith("**Learning did not beat the baseline: by reward, learned is not ahead")
+    assert other.startswith("**Learning did not beat the baseline: learned solves nothing; by ")
     assert "| learned | 100.0% [100.0, 100.0] | 0.500 | 0 |  |" in text
     assert "```diff\n+Show `it`.\n```" in text
     assert "- votes: a 2" in text
@@ -408,8 +408,10 @@ def test_markdown_says_first_whether_learning_beat_the_rules(tmp_path: Path) -> 
 )
 def test_the_verdict_counts_the_baselines(rivals: int, ahead: int, sentence: str) -> None:
     verdict = SimpleNamespace(ahead_of=range(ahead), as_text=lambda report: "by *it*")
-    report: Any = SimpleNamespace(ahead=range(rivals), verdict=verdict)
+    report: Any = SimpleNamespace(ahead=range(rivals), verdict=verdict, solves_nothing=False)
     assert markdown._verdict(report).replace("\\", "").endswith(sentence)
+    report.solves_nothing = True
+    assert not markdown._verdict(report).startswith("Learning beat")
 
 
 def test_markdown_takes_nothing_from_names_but_letters(tmp_path: Path) -> None:

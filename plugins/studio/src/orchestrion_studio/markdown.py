@@ -48,7 +48,7 @@ def _verdict(report: Report | None) -> str:
     if not rivals:
         return "Whether learning beat the rules is not known: the config names no baseline."
     text = _plain(report.verdict.as_text(report))
-    if report.solves_nothing:
+    if ahead and report.solves_nothing:
         return f"Learning came to nothing: {text}."
     if ahead == rivals:
         which = "both baselines" if rivals == 2 else f"all {_baselines(rivals)}"
