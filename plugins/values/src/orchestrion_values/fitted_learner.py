@@ -38,8 +38,11 @@ from orchestrion_values.transitions import Transitions
 if TYPE_CHECKING:
     from orchestrion_values.fitted_q import FittedQ
 
-FINISHING = 0.3
-"""The last share of the episodes: they compare the mean of the values with the best sequences."""
+FINISHING, DECIDING = 0.3, 300
+"""The last share of the episodes, and the most of them, compare the values with sequences.
+
+The beliefs on sequences take the cube of the number of episodes that followed some.
+"""
 RIVALS = 2
 """The number of compared sequences; they run on the same problems and keys as the mean."""
 ALONE, ALONE_SHARE = 4, 0.3
@@ -127,7 +130,8 @@ class FittedLearner(ValueLearner):
         if not isinstance(model, FittedModel) or (self.settings.plans and not self._tried):
             jobs = self.jobs(session, problems, probing(policy, self.turns))
             return self.absorb(await session.rollout(jobs), session)
-        if self._tried and sum(self.sizes[i:]) <= FINISHING * self.settings.episodes:
+        finishing = min(DECIDING, FINISHING * self.settings.episodes)
+        if self._tried and sum(self.sizes[i:]) <= finishing:
             problems, keys, arms = self._duels(policy, problems, keys)
         else:
             arms = self._arms(policy, problems, keys)

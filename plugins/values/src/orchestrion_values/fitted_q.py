@@ -26,8 +26,8 @@ class FittedQ:
         members: size of the ensemble, besides the mean.
         trees: number of trees on the residuals of the linear values; 0 for none.
         caution: in use, values are lowered by so many standard deviations of the ensemble.
-        plans: the share of episodes, after the first and before the last 30 %, that follow fixed
-            sequences, at most 200 in total; 0 for no sequences.
+        plans: the share of episodes, after the first and before the last 30 % (300 at most), that
+            follow fixed sequences, at most 200 in total; 0 for no sequences.
         runs: folders or names of other runs with the same choices; their stored training episodes
             are learned from too, whatever their policy was.
     """
