@@ -21,7 +21,7 @@ agents:
   right: {use: scripted, lines: [{content: R, cost: 1}]}
 policy: {use: values}
 trainer: {use: TRAINER, episodes: 100}
-reward: {use: outcome-minus-cost, cost_weight: 0.01}
+reward: {use: outcome-minus-cost, cost_weight: 0.1}
 limits: {turns: 3}
 run: {directory: FOLDER, name: made}
 """

@@ -105,7 +105,7 @@ def test_hard_problems_do_not_hide_the_best_sequence() -> None:
 def test_of_sequences_without_costs_the_shortest_is_the_best() -> None:
     ways: list[Arm] = [(0,), (1, 0), (1, 1, 0), (1, 1), ()]
     attempts = [
-        ArmEpisode(arm, f"p{n}", float(arm[-1:] == (0,)), calls=len(arm))
+        ArmEpisode(arm, f"p{n}", float(arm[-1:] == (0,)), free=max(0, len(arm) - 1))
         for n in range(8)
         for arm in ways
     ]

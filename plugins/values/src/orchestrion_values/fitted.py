@@ -15,9 +15,8 @@ Deviations:
    compared; it is 0 for unknown problems.
 3. The penalty is chosen by the error on left-out episodes, in closed form; the noise is that error.
 4. Member 0 has neither noise nor random values: it is the mean, and is used in the end.
-5. A choice after which the episode goes on is charged at least one standard error of the mean
-   return. Where calls cost little, going on would else be worth as much as ending, and an episode
-   might never end.
+5. A choice without a reward is charged `FREE` if the episode goes on. Else going on would be worth
+   as much as ending, and an episode might never end.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from orchestrion_values.transitions import Transitions
 STRENGTHS = (0.0, 1.0, 3.0)
 """Candidate weights of a wide block beside a narrow one."""
 PENALTIES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-ERRORS = 1.0
-"""What a choice is charged at least, in standard errors of the mean return."""
+FREE = 0.05
+"""What a free choice is charged, in standard deviations of the returns."""
 SWEEPS = 12
 ROUNDS = 3
 FEWEST = 150
@@ -116,8 +115,7 @@ class _Fit:
         self.centre = float(returns.mean())
         self.spread = float(returns.std()) or 1.0
         self.returns = (returns - self.centre) / self.spread
-        least = ERRORS / np.sqrt(episodes)
-        self.charge = np.where(paid <= 0, (least + paid / self.spread).clip(0), 0.0)
+        self.charge = np.where(paid == 0, FREE, 0.0)
         self.folds = _folds(first)
         self.noise = np.inf
         wide = any(width > WIDE for width in data.blocks or (data.context.shape[1],))

@@ -225,8 +225,8 @@ class FittedLearner(ValueLearner):
             arm = followed.get(id(experience.episode), did)
             if arm is not None:
                 problem, reward = experience.episode.problem, experience.returns[0]
-                calls, paid = len(experience.rewards) - 1, -sum(experience.rewards[:-1])
-                attempt = ArmEpisode(arm, problem.id, reward, problem.category, calls, paid)
+                free = experience.rewards[:-1].count(0.0)
+                attempt = ArmEpisode(arm, problem.id, reward, problem.category, free)
                 self._tried.append(attempt)
 
     def _process(self, policy: ValuePolicy) -> Process:

@@ -23,7 +23,7 @@ from attrs import frozen
 
 from orchestrion import Situation, is_blocked
 from orchestrion_values.arrays import Floats
-from orchestrion_values.fitted import ERRORS
+from orchestrion_values.fitted import FREE
 from orchestrion_values.policy import ValuePolicy
 
 Arm = tuple[int, ...]
@@ -71,15 +71,14 @@ ORDER = Likeness(last=0.5, pair=0.4, makes=0.4, order=0.4, length=0.2, longer=1.
 class ArmEpisode(NamedTuple):
     """An episode that followed an arm: the arm, its problem's id and category, and the reward.
 
-    `calls` is the number of choices before the last, `paid` what they cost.
+    `free` is the number of choices before the last that had no reward.
     """
 
     arm: Arm
     problem: str
     reward: float
     category: str = ""
-    calls: int = 0
-    paid: float = 0.0
+    free: int = 0
 
 
 @frozen(eq=False)
@@ -126,9 +125,8 @@ class Process:
         self.choices, self.tried = choices, [attempt.arm for attempt in tried]
         rewards = np.array([attempt.reward for attempt in tried])
         self.spread = float(rewards.std()) or 1.0
-        # As in `fitted`: of nearly equal sequences the shortest is the best.
-        least = ERRORS * self.spread / np.sqrt(len(tried))
-        rewards -= np.array([max(0.0, least * a.calls - a.paid) for a in tried])
+        # As in `fitted`: of equal sequences the shortest is the best.
+        rewards -= FREE * self.spread * np.array([attempt.free for attempt in tried])
         y, n = rewards / self.spread, len(rewards)
         names = np.unique([attempt.problem for attempt in tried], return_inverse=True)[1]
         same = names[:, None] == names
