@@ -48,13 +48,13 @@ def command(run: str, root: Path, as_json: bool) -> None:
         emit({**facts, **by_group, "stated_by_turns": usage_data(stated)})
         return
     if total is None:
-        click.echo(f"{directory.name}: no calls")
+        click.echo(f"{directory.name}: Orchestrion made no calls to services")
     else:
         answer(f"{directory.name}\n\n{_tables(groups, total)}")
         answer(*_notes(total), *(f"{stage}: {_FREE}" for stage in free))
     if stated.calls or stated.tokens or stated.usd:
         answer(
-            "besides, what turns stated, and what local models computed again: "
+            "reported by agents themselves, or computed again by local models: "
             f"{stated.calls:,} calls, {stated.tokens:,} tokens, {stated.usd:,.4f} US dollars"
         )
 

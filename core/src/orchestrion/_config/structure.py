@@ -140,7 +140,7 @@ class Structurer(NamedTuple):
             if key in settings:
                 value = self._setting(settings[key], child, where)
             else:
-                # Also those that are given: an override may mean what the file has.
+                # Suggest also keys that the file has already: an override may mean one of them.
                 close = did_you_mean(key, (*settings, *skip))
                 known = (
                     f"known: {', '.join(settings)}" if settings else "there are no settings here"

@@ -89,7 +89,7 @@ class Budget:
         return time.monotonic() - self._started
 
     def continued(self, caps: BudgetCaps | None) -> Budget:
-        """Return the budget of what takes this one's place, which books in the same sums.
+        """Return a budget with other caps that shares the sums of this one, and replaces it.
 
         Calls of both may be in flight together: each keeps all of them below its own caps.
         """
