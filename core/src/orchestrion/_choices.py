@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrion._errors import UsageError
 from orchestrion._interfaces import Member
-from orchestrion._records import Activation, Observation
+from orchestrion._records import Activation, Observation, Turn
 from orchestrion._suggest import did_you_mean
 
 
@@ -19,7 +19,7 @@ def choices(roster: Iterable[Member]) -> tuple[Activation, ...]:
     )
 
 
-def choice_name(choice: Activation) -> str:
+def choice_name(choice: Activation | Turn) -> str:
     """Return "agent" or "agent:option"."""
     return choice.agent if choice.option is None else f"{choice.agent}:{choice.option}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import groupby, islice
 
+from orchestrion._choices import choice_name
 from orchestrion._records import Episode
 from orchestrion._report import LEARNED
 from orchestrion._store.reader import RunReader
@@ -30,10 +31,7 @@ def orders_by_category(store: RunReader, source: str = LEARNED) -> dict[str, Cou
 
 def _order(episode: Episode) -> str:
     """Return the calls of an episode as text; repeated ones as "agent x 3"."""
-    calls = [
-        turn.agent if turn.option is None else f"{turn.agent}:{turn.option}"
-        for turn in episode.turns
-    ]
+    calls = [choice_name(turn) for turn in episode.turns]
     named = [(name, len(list(same))) for name, same in groupby(calls)]
     texts = [name if count == 1 else f"{name} x {count}" for name, count in named]
     if len(texts) > LONGEST:

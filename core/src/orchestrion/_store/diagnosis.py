@@ -58,7 +58,7 @@ def diagnose(store: RunReader) -> list[Finding]:
     findings = [
         *_without_reward(last_stage),
         *_failing(last_stage),
-        *_never_in_time(last_stage, stored_config(store) or {}),
+        *_never_in_time(store, last_stage),
         *cut_off(evaluations.get(LEARNED, {}).get("outcomes", {})),
         *_given_up(evaluations),
         *_not_ahead(store, evaluations, _rewards(last_stage)),
@@ -123,7 +123,7 @@ def _failing(iterations: Sequence[Iteration]) -> Iterator[Finding]:
             )
 
 
-def _never_in_time(iterations: Sequence[Iteration], config: Mapping[str, Any]) -> Iterator[Finding]:
+def _never_in_time(store: RunReader, iterations: Sequence[Iteration]) -> Iterator[Finding]:
     """Find a stage that solved nothing and whose first episodes mostly ran into a limit.
 
     In later iterations few episodes do, as nothing else than stopping at once was worth it.
@@ -132,9 +132,9 @@ def _never_in_time(iterations: Sequence[Iteration], config: Mapping[str, Any]) -
     if first is None or any(iteration.successes for iteration in iterations):
         return
     ended = first.statuses.get(Status.LIMIT, 0)
-    given = config.get("limits") or {}
-    limits = [f"`limits.{name}`" for name, limit in given.items() if limit is not None]
     if ended >= OFTEN * first.episodes:
+        given = stored_config(store).get("limits") or {}
+        limits = [f"`limits.{name}`" for name, limit in given.items() if limit is not None]
         yield Finding(
             "limits_too_low",
             WARNING,

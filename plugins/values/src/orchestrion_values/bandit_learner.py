@@ -104,25 +104,29 @@ class BanditLearner(ValueLearner):
         begin, end = self._seen, self._seen + self.sizes[i]
         first = begin // alike
         order = laps(len(problems), self.key, first, (end - 1) // alike + 1 - first)
+        alone = sampling(policy, _uniform(policy.ending))
+        places = np.flatnonzero(~policy.ending).tolist()
+        enough = 0 if forced else self._enough(len(places), problems)
         jobs = []
         for n in range(begin, end):
             problem = problems[order[n // alike - first]]
             if forced:
                 way = _first(forced[n % alike], explorer)
             else:
-                place = self._rare(problem.category, policy, problems)
-                alone = sampling(policy, _uniform(policy.ending))
+                place = self._rare(problem.category, places, enough)
                 way = explorer if place is None else _first(place, alone)
             jobs.append(Job(problem, session.key.child("episode", n), way))
         return jobs
 
-    def _rare(self, category: str, policy: ValuePolicy, problems: Sequence[Problem]) -> int | None:
-        """Return the choice that was made alone least often in a category; None if all were."""
+    def _enough(self, choices: int, problems: Sequence[Problem]) -> int:
+        """Return how often each choice is to be made alone in each category."""
         if self.settings.start is not None:
-            return None
-        places = np.flatnonzero(~policy.ending).tolist()
-        cells = len(places) * len({problem.category for problem in problems})
-        enough = min(ALONE, int(ALONE_SHARE * self.settings.episodes / max(1, cells)))
+            return 0
+        cells = choices * len({problem.category for problem in problems})
+        return min(ALONE, int(ALONE_SHARE * self.settings.episodes / max(1, cells)))
+
+    def _rare(self, category: str, places: Sequence[int], enough: int) -> int | None:
+        """Return the choice that was made alone least often in a category; None if all were."""
         rarest = min(places, key=lambda place: self._alone[category, place], default=None)
         if rarest is None or self._alone[category, rarest] >= enough:
             return None
