@@ -611,7 +611,10 @@ class Session(Protocol):
         ...
 
     async def finish(self, branch: Branch) -> Episode:
-        """Return the branch as a completed, verified and rewarded episode.
+        """Return the branch as an episode that stops here, verified and rewarded.
+
+        If it has as many turns as `limits.turns` allows, and neither the task nor an agent has
+        ended it, its status is `limit`, as in a rollout.
 
         Episodes are numbered in the order of these calls, which must not depend on how long agents
         take, for a replay to number them alike: extend all, then finish all.

@@ -162,11 +162,16 @@ class EngineSession:
         self._count += 1
         name = f"{self.name}/{self._count - 1}"
         error = why_empty(branch.trajectory)
+        limit, last = self.engine.limits.turns, branch.trajectory.last
+        over = branch.step.done or (last is not None and last.output.final)
+        # As in a rollout: who has used all turns cannot stop any more.
+        cut = limit is not None and len(branch.trajectory) >= limit and not over
+        status = Status.FAILED if error else Status.LIMIT if cut else Status.COMPLETED
         episode = Episode(
             name,
             branch.problem.public(),
             branch.trajectory,
-            status=Status.FAILED if error else Status.COMPLETED,
+            status=status,
             error=error,
             observation=branch.step.observation,
         )

@@ -321,6 +321,21 @@ def test_the_best_sequence_is_found_and_no_longer_than_it_pays() -> None:
     assert [choice_name(step) for step in runtime.steps] == ["a", "b", "a"]
 
 
+def test_a_sequence_that_is_cut_off_before_it_can_stop_solves_nothing() -> None:
+    # The third call would open the lock, but is the last that is allowed.
+    runtime, _ = trained(Sequence(), BestSequence(length=6, beam=3, problems=2), Lock(), turns=3)
+    assert [choice_name(step) for step in runtime.steps] == ["a", "b"]
+
+
+@pytest.mark.parametrize("trainer", [BestSequence(), BestByCategory(), Halving()])
+def test_no_sequence_is_longer_than_an_episode_may_be(trainer: Any) -> None:
+    async def planned() -> Plan:
+        async with trainer.open(OpenContext("trainer", Key(1), ROSTER, turns=2)) as runtime:
+            return runtime.plan(0, {"train": 2})
+
+    assert asyncio.run(planned()).longest == 2
+
+
 @pytest.mark.parametrize(
     ("trainer", "plan"),
     [

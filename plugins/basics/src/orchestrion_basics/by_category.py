@@ -34,7 +34,7 @@ from orchestrion import (
     choices,
 )
 from orchestrion_basics.policies import OneByOne, SequenceRunner
-from orchestrion_basics.search import BestSequence, OneIteration, search_plan
+from orchestrion_basics.search import BestSequence, OneIteration, allowed, search_plan
 
 OTHER = ""
 """The category of problems that have none, and the plan for categories never seen in training."""
@@ -112,8 +112,8 @@ class BestByCategory(OneIteration):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        width = len(choices(ctx.roster))
-        yield _Opened(self.length, self.problems, self.beam, self.least, width=width)
+        width, length = len(choices(ctx.roster)), allowed(self.length, ctx)
+        yield _Opened(length, self.problems, self.beam, self.least, width=width)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Search category by category, and hand the results to the policy."""

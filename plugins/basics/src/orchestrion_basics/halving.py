@@ -11,12 +11,13 @@ that is left as many episodes, and the worse half goes. Deviations:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from itertools import islice
 from math import ceil, log2
 from typing import Annotated, ClassVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from orchestrion import (
     JSON,
@@ -26,14 +27,22 @@ from orchestrion import (
     Key,
     Meta,
     Metrics,
+    OpenContext,
     Plan,
     Problem,
     Session,
     Split,
+    Trainer,
     choices,
 )
 from orchestrion_basics.policies import SequenceRunner
-from orchestrion_basics.search import OneIteration, advance, draw_problems, mean_reward
+from orchestrion_basics.search import (
+    OneIteration,
+    advance,
+    allowed,
+    draw_problems,
+    mean_reward,
+)
 
 FIRST = 2
 """Episodes of a sequence in the first round, at least."""
@@ -53,6 +62,10 @@ class Halving(OneIteration):
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 8}
     trains = ("halving", "sequence", SequenceRunner)
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        yield evolve(self, length=allowed(self.length, ctx))
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Return as many turns for each episode as the longest sequence has."""

@@ -62,6 +62,11 @@ def draw_problems(session: Session, purpose: str, count: int) -> list[tuple[Prob
     return [(problems[index], session.key.child(purpose, i)) for i, index in enumerate(order)]
 
 
+def allowed(length: int, ctx: OpenContext) -> int:
+    """Return the length of the longest sequence that `limits.turns` allows, at most `length`."""
+    return length if ctx.turns is None else min(length, ctx.turns)
+
+
 def search_plan(length: int, beam: int, width: int, problems: int) -> Plan:
     """Return the bounds of a beam search with `width` choices at each step."""
     tried, kept = 0, 1
@@ -99,8 +104,8 @@ class BestSequence(OneIteration):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        width = len(choices(ctx.roster))
-        yield _Searching(self.length, self.problems, self.beam, self.distinct, width=width)
+        width, length = len(choices(ctx.roster)), allowed(self.length, ctx)
+        yield _Searching(length, self.problems, self.beam, self.distinct, width=width)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Search, and hand the result to the policy `sequence`."""
