@@ -108,8 +108,8 @@ def test_an_invalid_setting_is_refused_with_its_path(model: Any, message: str) -
 
 
 def test_an_invalid_call_is_not_retried() -> None:
-    """Asked twice by one conversation, a router of worksheets that sees none refuses for good."""
-    data = config_data({"use": "router", "kinds": {"sums": "a"}})
+    """Asked twice by one conversation, a solver of worksheets that sees none refuses for good."""
+    data = config_data(SOLVER)
     data["task"] = {"use": "code-review", "measures": [], "max_problems": 1}
     [episode] = episodes(data, 1)
     assert {turn.error.partition(":")[0] for turn in episode.turns} == {"CallError"}

@@ -121,7 +121,7 @@ def test_a_reviewer_finds_the_first_wrong_line_at_its_rate() -> None:
 
 
 def test_speakers_refuse_requests_they_cannot_answer() -> None:
-    for speaker in (Solver(), Reviewer(), Coder(), Router(kinds={"sums": "a"}), Cast()):
+    for speaker in (Solver(), Reviewer(), Coder(), Cast()):
         with pytest.raises(ValueError, match=r"this speaker|no role"):
             speaker.say(asked("What is love?"), Key(0))
 
@@ -214,15 +214,6 @@ def test_a_coach_follows_a_schema() -> None:
     assert all(row["reason"] for row in rows)
 
 
-def test_a_coach_asked_for_instructions_adds_a_habit_to_those_shown() -> None:
-    [answer] = say(
-        Coach(), asked("Improve these instructions:\n```\nBe exact.\n```\nGive new ones.")
-    )
-    rows = answer.text.splitlines()
-    assert rows[:2] == ["```", "Be exact."]
-    assert rows[2] in {habit.text for habit in HABITS}
-
-
 def test_a_coach_merges_two_versions_of_instructions() -> None:
     form = 'Answer with one JSON object and nothing else: {"instructions": "..."}'
     text = "Version 1:\n~~~\nBe exact.\nBe kind.\n~~~\n\nVersion 2:\n~~~\nBe exact.\nBe quick.\n~~~"
@@ -313,30 +304,16 @@ Answer with one JSON object: {"mark": "the mark", "reason": "...", "scores": {"t
     assert json.loads(answer.text) == {"verdict": "good"}
 
 
-def test_marks_set_the_worth_of_works() -> None:
-    judge = Judge(noise=0.0, marks={"a fine essay": 0.9})
-    assert grades(judge, "It is a FINE essay!") == [9.0]
-    assert grades(judge, "something else") == [5.0]
-
-
 # ---------------------------------------------------------------- router
 
 
-def test_a_router_names_the_agent_for_the_next_step_at_its_rate() -> None:
-    kinds = {"sums": "adder", "products": "multiplier", "digits": "turner"}
-    schema = {"type": "object", "properties": {"next": {"enum": [*kinds.values(), "stop"]}}}
-
-    def names(router: Router, *answers: str, draws: int = 1) -> list[str]:
-        results = say(router, asked(shown(*answers), schema=schema), draws)
-        return [json.loads(answer.text)["next"] for answer in results]
-
-    sure = Router(kinds=kinds)
-    for n, step in enumerate(SHEET.steps):
-        assert names(sure, *RIGHT[:n]) == [kinds[step.kind]]
-    assert names(sure, *RIGHT) == ["stop"]
-    unsure = names(Router(kinds=kinds, accuracy=0.7), draws=N)
-    assert close(unsure.count(kinds[SHEET.steps[0].kind]) / N, 0.7)
-    assert len(set(unsure)) == 4
+def test_a_router_is_right_at_its_rate() -> None:
+    schema = {"type": "object", "properties": {"next": {"enum": ["writer", "reviewer", "stop"]}}}
+    unsure = Router(follows={"writer": "reviewer"}, accuracy=0.7)
+    answers = say(unsure, asked("writer: x", schema=schema), N)
+    names = [json.loads(answer.text)["next"] for answer in answers]
+    assert close(names.count("reviewer") / N, 0.7)
+    assert set(names) == {"writer", "reviewer", "stop"}
 
 
 def test_a_router_names_the_successor_of_the_agent_mentioned_last() -> None:

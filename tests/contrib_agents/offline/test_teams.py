@@ -16,27 +16,18 @@ def errors(results: list[Episode]) -> list[str]:
     return [turn.error for episode in results for turn in episode.turns if turn.error]
 
 
-def test_a_router_calls_the_specialist_for_each_step() -> None:
-    """Each specialist is sure of its own kind of step and hopeless at the others."""
-    kinds = {"sums": "adder", "products": "multiplier", "digits": "turner"}
-    router = {"use": "router", "kinds": kinds}
-    experts = {
-        name: {"use": "solver", "skills": {kind: 1.0}, "skill": 0.0, "habits": []}
-        for kind, name in kinds.items()
-    }
+def test_a_router_calls_one_agent_after_the_other() -> None:
+    router = {"use": "router", "follows": {"anna": "bert", "bert": "carl"}, "first": "anna"}
     data = {
         "seed": 5,
-        "task": {"use": "steps", "steps": 3, "test": 8, "ends": False},
+        "task": {"use": "steps", "steps": 3, "test": 8},
         "models": {
             "mind": {"use": "offline", "wire": "responses", "speaker": router},
-            **{
-                f"m-{name}": {"use": "offline", "speaker": episode}
-                for name, episode in experts.items()
-            },
+            "m": {"use": "offline", "speaker": SURE},
         },
         "agents": {
             "router": {"use": "router", "model": "mind"},
-            **{name: {"use": "chat", "model": f"m-{name}"} for name in experts},
+            **{name: {"use": "chat", "model": "m"} for name in ("anna", "bert", "carl")},
         },
         "policy": {"use": "follow", "router": "router"},
         "limits": {"turns": 12},
@@ -44,7 +35,8 @@ def test_a_router_calls_the_specialist_for_each_step() -> None:
     results = episodes(data, 8)
     assert errors(results) == []
     assert [episode.success for episode in results] == [True] * 8
-    assert {len(episode.turns) for episode in results} == {7}
+    order = ["router", "anna", "router", "bert", "router", "carl"]
+    assert [[turn.agent for turn in episode.turns] for episode in results] == [order] * 8
 
 
 def test_a_code_review_is_played_on_one_model() -> None:

@@ -98,7 +98,7 @@ def _lines_for(instructions: str, category: str) -> str:
 
 _AT_MOST = re.compile(r"\bat most (\d+)")
 _LISTED = re.compile(r"^Categories: (.+)$", re.M)
-_FENCED = re.compile(r"^~~~[^\n]*\n(.*?)^~~~|^```[^\n]*\n(.*?)^```", re.M | re.S)
+_FENCED = re.compile(r"^~~~[^\n]*\n(.*?)^~~~", re.M | re.S)
 
 
 @frozen
@@ -124,14 +124,12 @@ class Coach(Speaker):
         limits = [int(number) for number in _AT_MOST.findall(f"{system_text(request)}\n{text}")]
         fresh = [habit for habit in self.pool if not mentioned(habit.text, text)]
         chosen = self._choose(fresh, min([self.proposals, *limits]), draw)
-        improved = "\n".join([_instructions_in(text), *(h.text for h in chosen[:1])]).strip()
         form = form_of(request)
         if form is not None:
+            improved = "\n".join([_instructions_in(text), *(h.text for h in chosen[:1])]).strip()
             listed = _LISTED.findall(text)
             categories = [name.strip() for name in listed[-1].split(",")] if listed else []
             return Answer(fill(form, _Proposals(chosen, categories, improved)))
-        if "instruction" in text.lower() or "prompt" in text.lower():
-            return Answer(f"```\n{improved}\n```")
         return Answer("\n".join(f"- {habit.text}" for habit in chosen))
 
     def _choose(self, pool: Sequence[Habit], count: int, draw: Key) -> list[Habit]:
@@ -183,10 +181,7 @@ def _category(habit: Habit, options: Sequence[Any]) -> str:
 
 
 def _instructions_in(text: str) -> str:
-    """Return the lines of all `~~~` fences in a question; without any, its first other fence."""
-    fences = list(_FENCED.finditer(text))
-    tildes = [fence[1].strip() for fence in fences if fence[1] is not None]
-    if tildes:
-        lines = "\n".join(part for part in tildes if part != "(none)").splitlines()
-        return "\n".join(dict.fromkeys(lines))
-    return fences[0][2].strip() if fences else ""
+    """Return the lines of all `~~~` fences in a question, each once."""
+    fences = [fence.strip() for fence in _FENCED.findall(text)]
+    lines = "\n".join(fence for fence in fences if fence != "(none)").splitlines()
+    return "\n".join(dict.fromkeys(lines))

@@ -7,19 +7,11 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Annotated, Any
 
-from attrs import field, frozen
+from attrs import frozen
 
 from orchestrion import JSON, Key, Meta
 from orchestrion_offline.interfaces import Answer, Speaker
-from orchestrion_offline.reading import (
-    Filler,
-    Slot,
-    asked_text,
-    fill,
-    form_of,
-    mentioned,
-    system_text,
-)
+from orchestrion_offline.reading import Filler, Slot, asked_text, fill, form_of, system_text
 from orchestrion_offline.speakers.habits import Share
 from orchestrion_offline.speakers.steps import lines_of
 from orchestrion_offline.steps import events, leading, sheets_in
@@ -48,22 +40,19 @@ class Judge(Speaker):
             as a share of the scale.
         length_bias: added for a question of 2,000 characters or more, in proportion for a shorter
             one, as a share of the scale.
-        marks: worth of works that have a phrase, 0 to 1, whatever else they have.
     """
 
     accuracy: Share = 1.0
     noise: Annotated[float, Meta(ge=0)] = 0.05
     position_bias: Bias = 0.0
     length_bias: Bias = 0.0
-    marks: Mapping[str, Share] = field(factory=dict)
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         text = asked_text(request)
-        marked = [worth for phrase, worth in self.marks.items() if mentioned(phrase, text)]
-        worth = marked[0] if marked else quality(text)
         looks = draw.child("looks").uniform() < self.accuracy
+        worth = quality(text) if looks else None
         bonus = self.length_bias * min(len(text) / _LONG, 1.0)
-        grades = _Grades(self, worth if looks else None, bonus, draw, system_text(request), text)
+        grades = _Grades(self, worth, bonus, draw, system_text(request), text)
         form = form_of(request)
         if form is None:
             return Answer(f"Score: {grades.grade('score', 0, 10):g}/10")

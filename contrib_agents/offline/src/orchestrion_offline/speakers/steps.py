@@ -49,12 +49,6 @@ def lines_of(text: str) -> tuple[Sheet, Written]:
     return sheet, written(text[max(others, default=0) :], len(sheet.steps))
 
 
-def _next_line(request: Mapping[str, JSON]) -> tuple[Sheet, Written, int]:
-    """Return the worksheet of a request, its written lines, and the number of the line to write."""
-    sheet, done = lines_of(asked_text(request))
-    return sheet, done, done.blamed or len(done.lines) + 1
-
-
 def _skills() -> dict[str, float]:
     return {"sums": 0.92, "products": 0.8, "digits": 0.72}
 
@@ -80,7 +74,8 @@ class Solver(Speaker):
     remarks: Annotated[int, Meta(ge=0, le=4)] = 0
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        sheet, done, number = _next_line(request)
+        sheet, done = lines_of(asked_text(request))
+        number = done.blamed or len(done.lines) + 1
         if number > len(sheet.steps):
             return Answer("All lines are written.")
         step = sheet.steps[number - 1]
@@ -115,7 +110,7 @@ class Reviewer(Speaker):
     habits: tuple[Habit, ...] = ()
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        sheet, done, _ = _next_line(request)
+        sheet, done = lines_of(asked_text(request))
         if not done.lines:
             return Answer("There is nothing to review yet.")
         right = leading(sheet, done.lines)
@@ -133,41 +128,31 @@ class Reviewer(Speaker):
 class Router(Speaker):
     """Names the agent that should act next, as JSON, and errs at a known rate.
 
-    On a worksheet the right agent is that for the kind of the next step; elsewhere the successor
-    of the agent that the question mentions last.
+    The right agent is the successor of the agent that the question mentions last.
 
     Args:
-        kinds: the agent for each kind of step: `sums`, `products`, `digits`.
-        finish: the name that it gives when all lines are written.
         follows: the successor of each agent.
         first: the first agent, where the question mentions no agent of `follows`.
         accuracy: chance of the right name; else any other.
     """
 
-    kinds: Mapping[str, str] = field(factory=dict)
-    finish: str = "stop"
     follows: Mapping[str, str] = field(factory=dict)
-    first: str = ""
+    first: str = "stop"
     accuracy: Share = 1.0
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         form = form_of(request) or {"type": "object", "properties": {"next": {"type": "string"}}}
-        known = [*self.kinds.values(), *self.follows.values(), self.first, self.finish]
+        known = [*self.follows.values(), self.first]
         return Answer(fill(form, _Choice(self._right(request), self.accuracy, known, draw)))
 
     def _right(self, request: Mapping[str, JSON]) -> str:
-        if self.kinds:
-            sheet, _, number = _next_line(request)
-            if number > len(sheet.steps):
-                return self.finish
-            return self.kinds.get(sheet.steps[number - 1].kind, self.first or self.finish)
         text = asked_text(request)
         last = [
             (match.start(), name)
             for name in self.follows
             for match in re.finditer(rf"\b{re.escape(name)}\b", text)
         ]
-        return self.follows[max(last)[1]] if last else self.first or self.finish
+        return self.follows[max(last)[1]] if last else self.first
 
 
 @frozen
