@@ -7,8 +7,7 @@ equally likely), and says sign(own x signal + message x sum of what it reads); a
 to its own signal, and without one it says nothing. Members of one type copy a common draw with
 probability `rho`, else draw alone. A member pays its price and `edge_cost` for each reader.
 
-The result is worth the committee's exact accuracy (a silent output is half right), or, with
-`bernoulli`, one draw of it.
+The result is worth the committee's exact accuracy; a silent output is half right.
 """
 
 from __future__ import annotations
@@ -49,13 +48,6 @@ Genotype = tuple[Slot, ...]
 """Slots from the output on; an empty slot has no type and is read by nobody."""
 
 
-class CommitteeState(NamedTuple):
-    """What is placed, and the draw that decides a `bernoulli` result."""
-
-    slots: Genotype
-    draw: float
-
-
 @lru_cache
 def readers(option: str) -> int:
     """Return the readers an option names, as bits; "output" names none."""
@@ -78,36 +70,31 @@ class CommitteeRules(Rules):
     # ------------------------------------------------------------------ an episode
 
     def begin(self, kind: str, key: Key) -> Step:
-        return Step(CommitteeState((), key.uniform()), self.observe(()))
+        return self._now(())
 
-    def step(self, state: CommitteeState, turn: Turn, key: Key) -> Step:
-        slots = state.slots
-        over = len(slots) >= self.task.slots
-        if turn.output.final or over:
-            return Step(state, self.observe(slots), over)
+    def step(self, slots: Genotype, turn: Turn, key: Key) -> Step:
+        if turn.output.final or len(slots) >= self.task.slots:
+            return self._now(slots)
         row = played(turn)
         slot = Slot("")
         if row in self.task.members:
             option = turn.output.data.get("option")
             if option in self.options:
                 slot = self.placed(slots, row, option)
-        slots = (*slots, slot)
-        return Step(
-            CommitteeState(slots, state.draw), self.observe(slots), len(slots) >= self.task.slots
-        )
+        return self._now((*slots, slot))
+
+    def _now(self, slots: Genotype) -> Step:
+        return Step(slots, self.observe(slots), len(slots) >= self.task.slots)
 
     def placed(self, slots: Genotype, row: str, option: str) -> Slot:
         """Return the slot that placing `row` adds: empty if nobody who is there would read it."""
         reading = readers(option) & occupied(slots)
         return Slot(row, reading) if reading or not occupied(slots) else Slot("")
 
-    def scores(self, state: CommitteeState) -> Scores:
-        """Return the accuracy of what was built, or one draw of it."""
-        accuracy = self.accuracy(state.slots)
-        parts = {"accuracy": accuracy, "members": float(sum(bool(s.type) for s in state.slots))}
-        if self.task.bernoulli:
-            right = state.draw < accuracy
-            return Scores(float(right), right, parts)
+    def scores(self, slots: Genotype) -> Scores:
+        """Return the accuracy of what was built."""
+        accuracy = self.accuracy(slots)
+        parts = {"accuracy": accuracy, "members": float(sum(bool(s.type) for s in slots))}
         return Scores(accuracy, 0 < accuracy >= self.task.target, parts)
 
     # ------------------------------------------------------------------ costs and accuracy
@@ -284,7 +271,6 @@ class Committee(TableTask):
         slots: members at most; the agents need the same setting.
         edge_cost: of each message that is read.
         target: accuracy from which the problem counts as solved.
-        bernoulli: whether the result is one right or wrong answer instead of the accuracy.
         train: problems in the training split; they are all alike.
         validation: problems in the validation split.
         test: problems in the test split.
@@ -296,7 +282,6 @@ class Committee(TableTask):
     slots: Slots = 4
     edge_cost: Price = 0.1
     target: Probability = 0.8
-    bernoulli: bool = False
     train: Count = 16
     validation: Count = 16
     test: Count = 100
