@@ -130,6 +130,7 @@ line = frame.f_locals["line"]
 text = '{{"id": %s, "value": %s}}' % (json.dumps(line._number), {value})
 line._send(text.encode() + b"\\n")
 line.send = lambda message: None
+line.receive = lambda: None
 """
 
 
@@ -159,7 +160,7 @@ def test_no_reply_holds_up_the_event_loop(
     source = ANSWERS.format(value=short)
 
     async def judged() -> bool:
-        verdict = await judge_calls(box, source, "f", [Case((), wanted)], stateful=True)
+        verdict = await judge_calls(box, source, "f", [Case((), wanted)])
         return verdict.passed
 
     with pauses(monkeypatch) as taken:

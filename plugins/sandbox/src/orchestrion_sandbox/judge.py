@@ -49,10 +49,11 @@ async def judge_calls(
     cases: Sequence[Case],
     *,
     limits: Limits = JUDGE_LIMITS,
-    stateful: bool = False,
     seconds: float | None = None,
 ) -> Verdict:
     """Call a function of a program with each case's arguments and compare outside.
+
+    One case is repeated at the end, which finds programs that are right only once.
 
     Args:
         box: an open sandbox.
@@ -61,8 +62,6 @@ async def judge_calls(
         cases: in the order of their calls.
         limits: of each process of the program; after a case that brought it down it is started
             again, at most twice.
-        stateful: whether calls may depend on earlier ones. If not, one case is repeated at the end,
-            which finds programs that are right only once.
         seconds: for the whole verdict, from when it has a slot of the box; by default twice
             `limits.wall_seconds`.
 
@@ -79,7 +78,7 @@ async def judge_calls(
         return call
 
     judge = _Judge(box, "outside", Program(source), limits, seconds)
-    return await judge.verdict([check(case) for case in cases], stateful)
+    return await judge.verdict([check(case) for case in cases])
 
 
 async def judge_statements(
@@ -90,7 +89,6 @@ async def judge_statements(
     *,
     prelude: str = "",
     limits: Limits = JUDGE_LIMITS,
-    stateful: bool = False,
     seconds: float | None = None,
 ) -> Verdict:
     """Run tests that are code; a statement that raises nothing has passed.
@@ -109,7 +107,6 @@ async def judge_statements(
         statements: the tests, in their order.
         prelude: code that is run once before them.
         limits: of each process of the program, and of the tests.
-        stateful: whether statements may depend on earlier ones; see `judge_calls`.
         seconds: for the whole verdict; see `judge_calls`.
 
     Raises:
@@ -150,7 +147,7 @@ async def judge_statements(
     names = [entry_point] if isinstance(entry_point, str) else list(entry_point)
     tests = (Program(prelude), {"role": "statements", "relayed": names})
     judge = _Judge(box, "split", Program(source), limits, seconds, tests)
-    return await judge.verdict([check(statement) for statement in statements], stateful)
+    return await judge.verdict([check(statement) for statement in statements])
 
 
 # ---------------------------------------------------------------- one program, many cases
@@ -200,10 +197,10 @@ class _Judge:
         self.seconds = 2 * limits.wall_seconds if seconds is None else seconds
         self.case = 0
 
-    async def verdict(self, checks: Sequence[_Check], stateful: bool) -> Verdict:
-        """Run all checks, and one of them again unless they are `stateful`."""
+    async def verdict(self, checks: Sequence[_Check]) -> Verdict:
+        """Run all checks, and one of them again."""
         todo = list(enumerate(checks))
-        if todo and not stateful:
+        if todo:
             todo.append(secrets.choice(todo))
         outcomes: dict[int, CaseOutcome] = {}
         done, starts = 0, 0

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
-FILENAME = "<candidate>"
 _MOST_TEXT = 2000
 
 
@@ -18,12 +16,7 @@ class Elsewhere(Exception):
 
 def raised(error: BaseException) -> dict[str, Any]:
     """Return an exception as a reply."""
-    return {
-        "error": type(error).__name__,
-        "kinds": kinds(type(error)),
-        "text": _text(error),
-        "line": _line(error),
-    }
+    return {"error": type(error).__name__, "kinds": kinds(type(error)), "text": _text(error)}
 
 
 def kinds(kind: type) -> list[str]:
@@ -63,14 +56,3 @@ def _text(error: BaseException) -> str:
         return str(error)[:_MOST_TEXT]
     except BaseException:
         return ""
-
-
-def _line(error: BaseException) -> int | None:
-    """Return the innermost line of the program that was running when the error was raised."""
-    if isinstance(error, SyntaxError):
-        return error.lineno
-    line_number = None
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_filename == FILENAME:
-            line_number = line
-    return line_number

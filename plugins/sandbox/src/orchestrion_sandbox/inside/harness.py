@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from .crossing import ProgramSide, TestsSide, Watching
-from .errors import FILENAME, raised
+from .errors import raised
 from .line import Line
 from .plain import Refused
 
-TEST = "<test>"
+TEST, FILENAME = "<test>", "<candidate>"
 
 
 def answer(payload: dict[str, Any], channel: int | None) -> NoReturn:
