@@ -226,7 +226,8 @@ class FittedLearner(ValueLearner):
             if arm is not None:
                 problem, reward = experience.episode.problem, experience.returns[0]
                 free = experience.rewards[:-1].count(0.0)
-                attempt = ArmEpisode(arm, problem.id, reward, problem.category, free)
+                paid = reward - experience.outcome
+                attempt = ArmEpisode(arm, problem.id, reward, problem.category, free, paid)
                 self._tried.append(attempt)
 
     def _process(self, policy: ValuePolicy) -> Process:

@@ -8,15 +8,15 @@ own.
 
 Deviations:
 1. The arms are the best sequences so far and their neighbours; all would be too many.
-2. The kernel (`ENDS` or `ORDER`), its strength and those of problems and categories are the
-   likeliest combination of a grid; the noise follows.
+2. The kernel (`ENDS`, `ORDER` or `LAST`) and the variances of its terms are the likeliest of some
+   candidates; the noise follows.
+3. The process is of outcomes; what choices pay, such as their costs, is added to its mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from attrs import frozen
@@ -30,12 +30,15 @@ Arm = tuple[int, ...]
 """Indices of choices in order; after the last the sequence stops."""
 LEARNED: Arm = (-1,)
 """Stands for the learned policy, which is similar to no sequence."""
-ALIKE = (0.03, 0.1, 0.3, 1.0)
-PROBLEMS = (0.0, 0.1, 0.5, 2.0)
-CATEGORIES = (0.0, 0.5)
-"""Candidate shares of an arm's value that depend on the category."""
-OWN = 0.5
-"""The variance of a sequence's own term."""
+SHARES = (0.2, 0.5, 0.9)
+"""Candidate shares of an arm's value that depend on the category, if there are several."""
+ALIKE = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+PROBLEMS = (0.0, 0.1, 0.5, 2.0, 8.0)
+AGAIN = (0.0, 0.3, 1.0, 3.0, 10.0)
+"""Candidate variances of what arms are worth, of problems, and of an arm on one problem, in units
+of the noise. Episodes of an arm on the same problem share the last: they are no new evidence."""
+NOISE = 1e-4
+"""Added to the variance of the noise, for data without any."""
 KEPT, MOST, LONGEST = 8, 400, 8
 
 
@@ -50,7 +53,8 @@ class Likeness:
         makes: whether each call occurs.
         order: whether one call precedes another, at any distance.
         length: equal length.
-        longer: length as a number, in quarters, for the costs of turns.
+        longer: length as a number, in quarters.
+        own: the variance of a sequence's own term.
     """
 
     last: float = 0.0
@@ -60,18 +64,22 @@ class Likeness:
     order: float = 0.0
     length: float = 0.0
     longer: float = 0.0
+    own: float = 0.5
 
 
 ENDS = Likeness(last=1.0, pair=0.4, calls=0.4, length=0.4)
 """For tasks in which the last calls matter most, as each call answers anew."""
 ORDER = Likeness(last=0.5, pair=0.4, makes=0.4, order=0.4, length=0.2, longer=1.0)
 """For tasks in which calls build on earlier ones, such as a reviewer's on a writer's."""
+LAST = Likeness(last=1.0, own=0.001)
+"""For tasks in which nothing but the last call matters."""
 
 
 class ArmEpisode(NamedTuple):
     """An episode that followed an arm: the arm, its problem's id and category, and the reward.
 
-    `free` is the number of choices before the last that had no reward.
+    `free` is the number of choices before the last that had no reward; `paid` is the part of the
+    reward that choices have, such as their costs.
     """
 
     arm: Arm
@@ -79,6 +87,7 @@ class ArmEpisode(NamedTuple):
     reward: float
     category: str = ""
     free: int = 0
+    paid: float = 0.0
 
 
 @frozen(eq=False)
@@ -113,8 +122,18 @@ class Beliefs:
         return [self.arms[i] for i in sampled.argmax(axis=0)]
 
 
+class Setting(NamedTuple):
+    """Of a Gaussian process: the kernel of arms, and the variances of its terms."""
+
+    kind: Likeness
+    share: float
+    strength: float = 0.3
+    problems: float = 0.1
+    again: float = 0.0
+
+
 class Process:
-    """A Gaussian process with the likeliest kernel, given the tried arms.
+    """A Gaussian process of outcomes with the likeliest kernel, given the tried arms.
 
     Args:
         tried: at least one episode.
@@ -123,52 +142,98 @@ class Process:
 
     def __init__(self, tried: Sequence[ArmEpisode], choices: int) -> None:
         self.choices, self.tried = choices, [attempt.arm for attempt in tried]
-        rewards = np.array([attempt.reward for attempt in tried])
-        self.spread = float(rewards.std()) or 1.0
+        self.paid = _Paid(tried, choices)
+        outcomes = np.array([attempt.reward - attempt.paid for attempt in tried])
+        self.spread = float(outcomes.std()) or 1.0
         # As in `fitted`: of equal sequences the shortest is the best.
-        rewards -= FREE * self.spread * np.array([attempt.free for attempt in tried])
-        y, n = rewards / self.spread, len(rewards)
+        outcomes -= FREE * self.spread * np.array([attempt.free for attempt in tried])
+        self.y = outcomes / self.spread
         names = np.unique([attempt.problem for attempt in tried], return_inverse=True)[1]
-        same = names[:, None] == names
+        self.same = names[:, None] == names
         self.met = np.array([attempt.category for attempt in tried])
-        related = self.met[:, None] == self.met
-        shares = CATEGORIES if not related.all() else CATEGORIES[:1]
-        likeliest = -np.inf
-        for kind, share in product((ENDS, ORDER), shares):
-            alike = self._alike(kind, self.tried, self.tried) * np.where(related, 1.0, 1.0 - share)
-            for strength, problems in product(ALIKE, PROBLEMS):
-                inverse = np.linalg.inv(np.eye(n) + strength * alike + problems * same)
-                weight = inverse.sum(axis=0)
-                mean = float(weight @ y / weight.sum())
-                noise = float((y - mean) @ inverse @ (y - mean)) / n + 1e-4
-                likely = float(np.linalg.slogdet(inverse)[1]) - n * np.log(noise)
-                if likely > likeliest:
-                    likeliest = likely
-                    self.kind, self.inverse, self.strength = kind, inverse, strength
-                    self.noise, self.mean, self.share = noise, mean, share
-        self.left = y - self.mean
+        self.related = self.met[:, None] == self.met
+        self._likelihoods: dict[Setting, float] = {}
+        self._rows_of: dict[Likeness, Floats] = {}
+        found = [self._likeliest(kind) for kind in (ENDS, ORDER, LAST)]
+        self.setting = max(found, key=self._likelihood)
+        # With `LAST` no longer sequence would be worth trying.
+        self.searching = max(found[:2], key=self._likelihood)
+        self._fits = {setting: self._fit(setting) for setting in {self.setting, self.searching}}
+
+    def _likeliest(self, kind: Likeness) -> Setting:
+        """Return the best variances, found by improving one after the other."""
+        shares = (0.0,) if self.related.all() else SHARES
+        candidates: dict[str, Any] = {
+            "share": shares,
+            "strength": ALIKE,
+            "problems": PROBLEMS,
+            "again": AGAIN,
+        }
+        best, before = Setting(kind, shares[len(shares) // 2]), None
+        while best != before:
+            before = best
+            for name, values in candidates.items():
+                others = [best._replace(**{name: value}) for value in values]
+                best = max([best, *others], key=self._likelihood)
+        return best
+
+    def _likelihood(self, setting: Setting) -> float:
+        """Return twice the logarithm of the likelihood, but for a constant."""
+        if setting not in self._likelihoods:
+            from scipy.linalg import cho_factor, cho_solve
+
+            n = len(self.y)
+            factor = cho_factor(self._covariance(setting), lower=True, check_finite=False)
+            sides = np.stack([np.ones(n), self.y], axis=1)
+            ones, y = cho_solve(factor, sides, check_finite=False).T
+            mean = y.sum() / ones.sum()
+            noise = float((self.y - mean) @ (y - mean * ones)) / n + NOISE
+            size = 2 * float(np.log(factor[0].diagonal()).sum())
+            self._likelihoods[setting] = -size - n * float(np.log(noise))
+        return self._likelihoods[setting]
+
+    def _covariance(self, setting: Setting) -> Floats:
+        """Return the covariance of the episodes' outcomes [n, n], in units of the noise."""
+        kind, share, strength, problems, again = setting
+        if kind not in self._rows_of:
+            self._rows_of[kind] = self._alike(kind, self.tried, self.tried)
+        alike = self._rows_of[kind] * np.where(self.related, 1.0, 1.0 - share)
+        same = self.same
+        result: Floats = np.eye(len(same)) + (strength + again * same) * alike + problems * same
+        return result
+
+    def _fit(self, setting: Setting) -> tuple[Floats, float, float]:
+        """Return the inverse covariance [n, n], the mean and the variance of the noise."""
+        inverse = np.linalg.inv(self._covariance(setting))
+        weight = inverse.sum(axis=0)
+        mean = float(weight @ self.y / weight.sum())
+        left = self.y - mean
+        noise = float(left @ inverse @ left) / len(left) + NOISE
+        return inverse.astype(np.float64), mean, noise
 
     def context(self, category: str) -> str | None:
-        """Return the category if values depend on it, else None."""
-        return category if self.share else None
+        """Return the category if there are several, else None."""
+        return None if self.related.all() else category
 
     def seen(self, category: str | None = None) -> Beliefs:
         """Return the values of the tried arms."""
-        return self.beliefs(tuple(dict.fromkeys(self.tried)), category)
+        return self._beliefs(self.setting, tuple(dict.fromkeys(self.tried)), category)
 
     def promising(self, longest: int, category: str | None = None) -> Beliefs:
         """Return the values of the best arms so far and their neighbours of limited length."""
-        best = self.seen(category).ranked
-        return self.beliefs(_neighbours(best, self.choices, longest), category)
+        arms = _neighbours(self.seen(category).ranked, self.choices, longest)
+        return self._beliefs(self.searching, arms, category)
 
-    def beliefs(self, arms: tuple[Arm, ...], category: str | None = None) -> Beliefs:
+    def _beliefs(self, setting: Setting, arms: tuple[Arm, ...], category: str | None) -> Beliefs:
         """Return the values of arms on an unknown problem of a category, by default any."""
-        near = np.where(self.met == category, 1.0, 1.0 - self.share)
-        ours = self.strength * self._alike(self.kind, arms, self.tried) * near
-        gain = ours @ self.inverse
-        covariance = self.strength * self._alike(self.kind, arms, arms) - gain @ ours.T
-        mean = self.spread * (self.mean + gain @ self.left)
-        return Beliefs(arms, mean, self.spread**2 * self.noise * covariance)
+        kind, share, strength, _, _ = setting
+        inverse, mean, noise = self._fits[setting]
+        near = np.where(self.met == category, 1.0, 1.0 - share)
+        ours = strength * self._alike(kind, arms, self.tried) * near
+        gain = ours @ inverse
+        covariance = strength * self._alike(kind, arms, arms) - gain @ ours.T
+        outcomes = self.spread * (mean + gain @ (self.y - mean))
+        return Beliefs(arms, outcomes + self.paid.of(arms), self.spread**2 * noise * covariance)
 
     def _alike(self, kind: Likeness, these: Sequence[Arm], those: Sequence[Arm]) -> Floats:
         places: dict[Arm, int] = {}
@@ -177,7 +242,7 @@ class Process:
             for arms in (these, those)
         )
         result: Floats = self._rows(kind, these) @ self._rows(kind, those).T
-        result += OWN * (here[:, None] == there)
+        result += kind.own * (here[:, None] == there)
         return result
 
     def _rows(self, kind: Likeness, arms: Sequence[Arm]) -> Floats:
@@ -202,6 +267,35 @@ class Process:
             kind.order * order, kind.length * length,
         )  # fmt: skip
         return np.concatenate([part.reshape(n, -1) for part in parts], axis=1)
+
+
+class _Paid:
+    """What arms pay for their choices: the mean of each choice, so that it need not be learned.
+
+    Args:
+        tried: at least one episode.
+        choices: their number, without stopping.
+    """
+
+    def __init__(self, tried: Sequence[ArmEpisode], choices: int) -> None:
+        self.choices = choices
+        fixed = [attempt for attempt in tried if attempt.arm != LEARNED]
+        learned = [attempt.paid for attempt in tried if attempt.arm == LEARNED]
+        self.learned = sum(learned) / max(1, len(learned))
+        counts = self._counts([attempt.arm for attempt in fixed])
+        paid = np.array([attempt.paid for attempt in fixed])
+        # The little that is added makes choices that never occurred free.
+        self.each = np.linalg.solve(counts.T @ counts + 1e-6 * np.eye(choices), counts.T @ paid)
+
+    def _counts(self, arms: Sequence[Arm]) -> Floats:
+        rows = [np.bincount(arm, minlength=self.choices) for arm in arms]
+        return np.array(rows, np.float64).reshape(len(arms), self.choices)
+
+    def of(self, arms: Sequence[Arm]) -> Floats:
+        """Return what arms pay [n]."""
+        learned = np.array([arm == LEARNED for arm in arms])
+        fixed = self._counts([() if arm == LEARNED else arm for arm in arms]) @ self.each
+        return np.where(learned, self.learned, fixed)
 
 
 def _neighbours(best: Sequence[Arm], choices: int, longest: int) -> tuple[Arm, ...]:
