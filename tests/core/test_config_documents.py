@@ -101,6 +101,8 @@ def test_special_floats_are_numbers_only_when_spelled_as_such() -> None:
         ("a: 99999999999999999999", "does not fit in 64 bits"),
         ("a: " + "9" * 5000, "does not fit in 64 bits"),
         ('a: "\\ud800"', "surrogate"),
+        ("a: 1\n# off:\u2028 b: 2", "a.yaml:2: U+2028 is an invisible line break"),
+        ('a: 1\nb: "x\x85y"', 'or write "\\u0085"'),
         ('a: 1\nb: 2\n\nc: "x\x07"', "a.yaml:4: not valid YAML: unacceptable character #x0007"),
         ("a: " + "[" * 60, "levels deep"),
         (f"a: &a {'[' * 30}{']' * 30}\nb: {'[' * 30}*a{']' * 30}", "levels deep"),

@@ -28,6 +28,7 @@ from orchestrion._config.nodes import BROKEN, MAX_DEPTH, MAX_NODES, Node, Proble
 _TAG = "tag:yaml.org,2002:"
 _NO_TAG = "?"
 _SCALAR_TAGS = {_NO_TAG, *(_TAG + name for name in ("str", "int", "float", "bool", "null"))}
+_BREAKS = re.compile("[\x85\u2028\u2029]")
 _ENV_HINT = '; a value with ${env:NAME} must stand in quotes: "${env:NAME}"'
 
 
@@ -44,10 +45,17 @@ class _ExplicitTags(VersionedResolver):
 
 def read_yaml(text: str, source: Source, problems: Problems) -> Node | None:
     """Return the document as nodes, or None if a problem keeps it from being read."""
+    line: int | None = None
+    if hidden := _BREAKS.search(text):
+        # They are text in YAML 1.2, and for ruamel the end of a comment: what follows in the line
+        # would become a part of the config.
+        line, code = text.count("\n", 0, hidden.start()) + 1, f"{ord(hidden[0]):04X}"
+        message = f'U+{code} is an invisible line break: remove it, or write "\\u{code}"'
+        problems.add(Node(None, source, line), "", message)
+        return None
     yaml = YAML(typ="safe", pure=True)
     yaml.Resolver, yaml.max_depth = _ExplicitTags, MAX_DEPTH
     yaml.composer.warn_double_anchors = False  # YAML allows it: the nearest one above counts
-    line: int | None = None
     try:
         documents = list(yaml.compose_all(text))
         if not documents:
