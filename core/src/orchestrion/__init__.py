@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrion._activations import Activations as Activations
     from orchestrion._activations import fold as fold
     from orchestrion._activations import waves as waves
+    from orchestrion._answers import json_object as json_object
     from orchestrion._asking import load as load
     from orchestrion._bounds import ceiling_of as ceiling_of
     from orchestrion._bounds import team_ceiling as team_ceiling

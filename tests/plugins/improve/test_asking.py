@@ -88,13 +88,13 @@ def test_a_request_that_is_wrong_ends_the_run() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "not an object"),
+        ("[]", "not a JSON object"),
         ("{}", "lacks 'habits'"),
         ('{"habits": {}}', "not a list"),
         ('{"habits": [], "habits": []}', "twice"),
         ('{"habits": [], "more": 1}', "'more'"),
         ('{"habits": [NaN]}', "NaN"),
-        ('Here: {"habits": []}', "not JSON"),
+        ('{"habits": []} or {"habits": []}', "not JSON"),
         ('{"habits": ["Carry."]}', "habit 1 is not an object"),
         ('{"habits": [{"habit": "x"}]}', "lacks 'category'"),
         ('{"habits": [{"habit": "x", "category": "poems"}]}', "none of those listed"),

@@ -30,6 +30,11 @@ def test_what_was_asked_for_is_read_exactly(truth: int, style: float) -> None:
 GOOD = {"truth": 4, "style": 0.5}
 
 
+@pytest.mark.parametrize("text", ["```json\n%s\n```", "Here it is: %s\nDone."])
+def test_what_stands_around_the_object_does_no_harm(text: str) -> None:
+    assert parse_verdict(text % answer(GOOD), RUBRIC, MARK) == GOOD
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -37,8 +42,6 @@ GOOD = {"truth": 4, "style": 0.5}
         ("4", "not a JSON object"),
         ("[4, 0.5]", "not a JSON object"),
         ("truth: 4, style: 0.5", "not JSON"),
-        (f"Here it is: {answer(GOOD)}", "not JSON"),
-        (f"```json\n{answer(GOOD)}\n```", "not JSON"),
         (f"{answer(GOOD)} {answer(GOOD)}", "not JSON"),
         (answer(GOOD)[:-1], "not JSON"),
         (answer({"truth": 4}), "scores lacks style"),
@@ -61,7 +64,7 @@ GOOD = {"truth": 4, "style": 0.5}
         (answer({**GOOD, "style": 1.0001}), "style is 1.0001"),
         (answer({**GOOD, "style": float("nan")}), "NaN is not a number"),
         (answer({**GOOD, "style": float("inf")}), "Infinity is not a number"),
-        (answer({**GOOD, "style": 1}).replace("1}", "1e999}"), "style is"),
+        (answer({**GOOD, "style": 1}).replace("1}", "1e999}"), "1e999 is too large"),
         (answer(GOOD).replace('"truth": 4', '"truth": 1, "truth": 5'), "twice"),
         ("[" * 100_001, "it has 100001 characters"),
         ("[" * 100_000, "not JSON"),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
 from attrs import frozen
 
-from orchestrion import JSON
+from orchestrion import JSON, json_object
 from orchestrion_chat.code import code_in
 from orchestrion_chat.schemas import misfits, schema_of
 from orchestrion_chat.talk import Unfit
-
-_FENCED = re.compile(r"\s*(?:[^{`]*\n)?```(?:json)?[ ]*\n(.*?)\n?```\s*", re.S | re.I)
 
 
 @frozen
@@ -38,16 +35,15 @@ class Form:
         )
 
     def read(self, text: str) -> dict[str, JSON]:
-        """Return the object in a text: the whole text, or its only fenced block.
+        """Return the object in a text.
 
         Raises:
             Unfit: it is not JSON, or does not fit.
         """
-        fenced = _FENCED.fullmatch(text)
         try:
-            value = msgspec.json.decode((fenced[1] if fenced else text).encode(errors="replace"))
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise Unfit(f"it is not JSON: {error}", self.wish) from None
+            value = json_object(text)
+        except ValueError as error:
+            raise Unfit(str(error), self.wish) from None
         wrong = misfits(self.schema, value)
         if not wrong and self.cls is not None:
             try:

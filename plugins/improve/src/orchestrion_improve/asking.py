@@ -5,7 +5,6 @@ An answer that cannot be used is asked for once more, with the reason; it is nev
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
@@ -25,13 +24,13 @@ from orchestrion import (
     Turn,
     Usage,
     ceiling_of,
+    json_object,
     times,
 )
 
 T = TypeVar("T")
 SHOWN_CHARACTERS = 2000
 """Of an unusable answer, when the model is asked again."""
-FENCE = "```"
 BYTES_OF_CHARACTER = 4
 FRAME_CHARACTERS = 20_000
 """Most characters of a question beside its episodes, and of an answer that is shown again."""
@@ -118,18 +117,15 @@ def most_asked(model: Model, characters: int, questions: int) -> Usage | None:
 
 
 def read_object(text: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON object in a text; one fence around it is allowed.
+    """Return the JSON object in a text.
 
     Raises:
-        UnusableError: the text is no JSON object with exactly these names.
+        UnusableError: the text has no JSON object with exactly these names.
     """
-    body = text.strip()
-    if body.startswith(FENCE) and body.endswith(FENCE) and "\n" in body:
-        body = body[body.index("\n") : -len(FENCE)].strip()
     try:
-        data = json.loads(body, object_pairs_hook=_unique_names, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise UnusableError(f"it is not JSON ({error})") from None
+        data = json_object(text)
+    except ValueError as error:
+        raise UnusableError(str(error)) from None
     return fields_of(data, names, "the answer")
 
 
@@ -146,17 +142,6 @@ def fields_of(data: Any, names: Sequence[str], what: str) -> dict[str, Any]:
     if missing := [name for name in names if name not in data]:
         raise UnusableError(f"{what} lacks {missing[0]!r}")
     return data
-
-
-def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        raise ValueError("a name stands there twice")
-    return data
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
 
 
 # -------------------------------------------------------------------------------- the episodes

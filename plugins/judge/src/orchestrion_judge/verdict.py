@@ -1,4 +1,4 @@
-"""Read a judge's answer strictly: an answer that is not exactly as requested is not a verdict."""
+"""Read a judge's answer strictly: an object that is not exactly as requested is not a verdict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrion import JSON
+from orchestrion import JSON, json_object
 from orchestrion_judge.rubric import Criterion, Rubric, Scale
 
 _FRACTION = re.compile(r"(-?\d{1,9}(?:\.\d{1,9})?) ?/ ?(\d{1,9}(?:\.\d{1,9})?)")
@@ -45,24 +45,9 @@ def _read(text: str) -> dict[str, Any]:
     if len(text) > _LONGEST:
         raise UnusableError(f"it has {len(text)} characters")
     try:
-        answer = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        raise UnusableError(f"it is not JSON and nothing else ({error})") from None
-    if type(answer) is not dict:
-        raise UnusableError("it is not a JSON object")
-    return answer
-
-
-def _once(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
-    """Refuse repeated keys: it is undefined which of two scores counts."""
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        raise UnusableError("it has a key twice")
-    return result
-
-
-def _no_number(name: str) -> JSON:
-    raise UnusableError(f"{name} is not a number")
+        return json_object(text)
+    except ValueError as error:
+        raise UnusableError(str(error)) from None
 
 
 def _has_exactly(data: dict[str, Any], names: Sequence[str], what: str) -> None:
