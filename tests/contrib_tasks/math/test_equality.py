@@ -72,6 +72,10 @@ def no_symbols(given: str, wanted: str) -> bool:
         (r"1+\sqrt2,1-\sqrt2", r"1 \pm \sqrt{2}"),
         (r"(\pm 1, 2)", "(1,2),(-1,2)"),
         (r"5\sqrt{2} cm", r"5\sqrt{2}"),
+        ("6 lb", "6"),
+        ("6 cc", "6"),
+        ("6 xy", "6xy"),
+        ("f(x) = 2x+1", "f(x)=2x+1"),
     ],
 )
 def test_writings_of_one_answer_are_equal(given: str, wanted: str) -> None:
@@ -118,6 +122,9 @@ def test_writings_of_one_answer_are_equal(given: str, wanted: str) -> None:
         (r"\pm 1 \pm 2", "3,-3"),
         ("x=2,y=1", "1,2"),
         ("x=2,y=1", "x=1,y=2"),
+        ("z=2x+1", "y=2x+1"),
+        ("6 xy", "6"),
+        ("6", "6 ab"),
     ],
 )
 def test_other_answers_are_not(given: str, wanted: str) -> None:

@@ -19,11 +19,12 @@ _GONE = re.compile(
 _WORDS = r"\\(?:text|textbf|textit|mathrm|mathbf|mbox|rm|operatorname)\s*\{([^{}]*)\}"
 _NO_BASE = r"(?!.*\bbase\b)"  # "base four" is part of a number, and no unit
 _UNIT = re.compile(rf"(?<=[\d.)}}\]]){_NO_BASE}\s*(?:{_WORDS}\s*)(?:\^\s*\{{?\d\}}?)?$")
+_UNKNOWNS = r"(?!cc)(?:[abc]{2,3}|[pqr]{2,3}|[uvw]{2,3}|[xyz]{2,3}|mn)(?![a-zA-Z])"  # no units
 _PLAIN_UNIT = re.compile(
-    rf"{_NO_BASE}(?:(?<=\d)\s+[a-zA-Z]{{2,}}|(?<=\}})\s+(?:[ckm]m|ft|[a-zA-Z]{{4,}}))\.?"
+    rf"{_NO_BASE}(?:(?<=\d)\s+(?!{_UNKNOWNS})[a-zA-Z]{{2,}}|(?<=\}})\s+(?:[ckm]m|ft|[a-zA-Z]{{4,}}))\.?"
     r"(?:\s+[a-zA-Z]+\.?)*$"
 )
-_NAMED = re.compile(r"^[a-zA-Z](?:\([a-zA-Z]\))?\s*(?:=|\\in(?![a-zA-Z]))\s*(?![^=]*=)")
+_NAMED = re.compile(r"^([a-zA-Z](?:\([a-zA-Z]\))?)\s*(?:=|\\in(?![a-zA-Z]))\s*(?![^=]*=)")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _SHORT_FRAC = re.compile(r"\\frac\s*(?:\{([^{}]*)\}|(\d))\s*(?:\{([^{}]*)\}|(\w))")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\w)")
@@ -46,6 +47,11 @@ def normal(text: str) -> str:
     These are signs of money and percent, units, degrees, spacing, sizes of brackets, forms of
     fractions, a leading "x =" and separators of thousands.
     """
+    return _named(text)[1]
+
+
+def _named(text: str) -> tuple[str, str]:
+    """Return the x of a leading "x =", "" without one, and the normal form of what it leads."""
     text = " ".join(text.split()).strip().rstrip(".").strip()
     text = text.replace("{,}", ",").replace("−", "-").replace("\\cdot", "\\times")  # noqa: RUF001
     text = text.replace("±", "\\pm ")
@@ -53,12 +59,14 @@ def normal(text: str) -> str:
     text = _UNIT.sub("", text.strip())
     text = re.sub(_WORDS, r"\1", text).strip()
     text = _PLAIN_UNIT.sub("", text)
+    named = _NAMED.match(text)
     text = _NAMED.sub("", text)
     text = _SHORT_FRAC.sub(lambda m: f"\\frac{{{m[1] or m[2]}}}{{{m[3] or m[4]}}}", text)
     text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
     # The space between a command and letters after it has to stay.
     text = re.sub(r"(\\[a-zA-Z]+) (?=[a-zA-Z])", "\\1\0", text).replace(" ", "").replace("\0", " ")
-    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
+    text = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
+    return named[1] if named else "", text
 
 
 def number(text: str) -> Fraction | None:
@@ -94,7 +102,10 @@ def same(given: str, wanted: str, symbolic: Symbolic) -> bool:
     """
     if len(given) > LONGEST or len(wanted) > LONGEST:
         return given.strip() == wanted.strip() != ""
-    return _same(normal(given), normal(wanted), symbolic)
+    (name, value), (wanted_name, wanted_value) = _named(given), _named(wanted)
+    if name and wanted_name and name != wanted_name:
+        return False  # z = 2x + 1 is another line than y = 2x + 1
+    return _same(value, wanted_value, symbolic)
 
 
 def _same(given: str, wanted: str, symbolic: Symbolic) -> bool:
