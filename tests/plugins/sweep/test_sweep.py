@@ -134,6 +134,16 @@ def test_what_is_wrong_is_said_with_its_line_before_anything_is_run(
     assert not (tmp_path / "runs").exists()
 
 
+def test_what_is_wrong_in_the_config_and_among_the_values_is_said_together(tmp_path: Path) -> None:
+    text = RELAY.replace("{use: sequence}", "{use: sequence, stepps: []}")
+    search = "search: {trainer.beam: {choice: [x, 2]}, trainer.length: {choice: [3]}}\n"
+    config = written(tmp_path, f"{text}{search}sweep: {{trials: 3}}\n")
+    done = here("sweep", config, cwd=tmp_path, code=2)
+    assert "2 problems" in done.stderr
+    assert "team.yaml:4: policy.stepps" in done.stderr
+    assert "team.yaml:8: trainer.beam: expected an integer, got 'x'" in done.stderr
+
+
 def test_a_task_without_a_validation_split_is_refused_before_anything_is_made(
     tmp_path: Path,
 ) -> None:

@@ -133,8 +133,10 @@ def read_plan(path: Path, overrides: Sequence[str] = (), block: Sequence[str] = 
     if sections is not None:
         problems += _misplaced(written, sections)
     space = None
-    if sections is not None and base is not None and not problems:
-        space, problems = _checked(written, sections)
+    if sections is not None:
+        # With each value the problems of the config itself are found again; they are listed once.
+        space, wrong_values = _checked(written, sections)
+        problems += wrong_values
     if problems or sections is None or base is None or space is None:
         raise ConfigError(list(dict.fromkeys(problems)), str(path))
     return SweepPlan(written, base, space, sections.sweep)
