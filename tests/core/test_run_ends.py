@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrion import Saved, UsageError
+import orchestrion
+from orchestrion import RunError, Saved, UsageError
 from orchestrion._cli.common import failure_lines
 from orchestrion._cli.display import EVERY_ITERATION
 from orchestrion._session import summarize
+from orchestrion._training import create_run
+from orchestrion.config import load
 from orchestrion.runs import RunReader, newest_states
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 
@@ -170,10 +173,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         ("trainer.mood=nothing", "trainer (moody-trainer): iterate returned a NoneType"),
         ("policy.save_mood=raise", "policy (moody-policy): save raised ZeroDivisionError"),
         ("policy.save_mood=none", "policy (moody-policy): save returned a NoneType"),
-        ("task.mood=raise", "task (moody-task): problems('train') raised ZeroDivisionError"),
-        ("task.mood=none", "task (moody-task): problems('train') must return a sequence"),
-        ("task.mood=twice", "task (moody-task): problem 'p' is twice in 'train'"),
-        ("task.mood=shared", "problem 'p' is in 'train' and 'validation'"),
     ],
 )
 def test_a_component_that_breaks_its_contract_is_named_and_the_run_failed(
@@ -184,6 +183,28 @@ def test_a_component_that_breaks_its_contract_is_named_and_the_run_failed(
     assert supplied(said) in result.stderr
     assert "Traceback" not in result.stderr
     assert status() == "failed"
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("task.mood=raise", "task (moody-task): problems('train') raised ZeroDivisionError"),
+        ("task.mood=none", "task (moody-task): problems('train') must return a sequence"),
+        ("task.mood=twice", "task (moody-task): problem 'p' is twice in 'train'"),
+        ("task.mood=shared", "problem 'p' is in 'train' and 'validation'"),
+        ("task.mood=memory", "task (moody-task): problems('train') raised MemoryError"),
+    ],
+)
+def test_problems_that_are_wrong_leave_no_run_folder(site: Site, override: str, said: str) -> None:
+    result = train(override)
+    assert result.exit_code == 1
+    assert supplied(said) in result.stderr
+    assert "nothing was run, and the run's folder is removed" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(Path("runs").iterdir()) == []
+    with pytest.raises(RunError):
+        orchestrion.train("c.yaml", "runs/mine", overrides=[override])
+    assert list(Path("runs").iterdir()) == []
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -231,6 +252,13 @@ def test_only_the_most_frequent_failures_are_listed() -> None:
 
 
 # ------------------------------------------------------------------ refusals change nothing
+
+
+def test_a_refused_resume_keeps_a_run_that_had_not_begun(site: Site) -> None:
+    store = create_run(load("c.yaml"))  # as one that was interrupted while it opened its parts
+    store.close()
+    assert invoke("resume", "c-1", "-o", "task.mood=raise").exit_code == 2
+    assert Path("runs/c-1/run.db").exists()
 
 
 def test_a_refused_resume_leaves_a_completed_run_completed(site: Site) -> None:
@@ -294,8 +322,7 @@ def test_a_trainer_is_asked_before_anything_is_run(site: Site) -> None:
     result = train("trainer.mood=refuse")
     assert result.exit_code == 2
     assert "it trains no Moody" in result.stderr
-    with RunReader(Path("runs/c-1")) as run:
-        assert (run.status, run.iterations()) == ("failed", [])
+    assert not Path("runs/c-1").exists()
     broken = train("trainer.mood=break")
     assert broken.exit_code == 1
     assert supplied("trainer (moody-trainer): check raised ValueError") in broken.stderr

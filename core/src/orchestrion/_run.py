@@ -105,14 +105,20 @@ class Conduct:
             OrchestrionError: the run failed.
         """
         pooled = None if self.replays else self.config
-        # Not on the stack, which is closed when the components are opened again.
-        with self._shared or nullcontext():
-            async with (
-                # A replay runs here: what it shows is answers, not where they were used.
-                open_pool(pooled, self.calls, self.store.directory, self._note) as self._pool,
-                self._stack,
-            ):
-                return await self._train()
+        try:
+            # Not on the stack, which is closed when the components are opened again.
+            with self._shared or nullcontext():
+                async with (
+                    # A replay runs here: what it shows is answers, not where they were used.
+                    open_pool(pooled, self.calls, self.store.directory, self._note) as self._pool,
+                    self._stack,
+                ):
+                    return await self._train()
+        except Exception:
+            # Config or data are wrong: there is nothing to go on with, unless something was paid.
+            if not self.begun and not self.calls.budget.spent.calls:
+                self.store.discard()
+            raise
 
     async def _train(self) -> Report:
         with fewer_collections():  # loading a library such as torch makes 150,000 objects

@@ -81,7 +81,9 @@ def _train(run: Conduct, display: Display) -> Report:
         status = status_after(error)
         reason = "interrupted" if status == "cancelled" else str(error) or type(error).__name__
         _note_end(run, status, reason)
-        if status != "failed":
+        if run.store.discarded:
+            display.say("nothing was run, and the run's folder is removed")
+        elif status != "failed":
             display.say(go_on)
         elif run.begun and isinstance(error, UsageError):
             # The config is wrong, and a run cannot be resumed with another one.

@@ -14,6 +14,7 @@ episodes, metrics and the checkpoint's name. Files without a row in `run.db` are
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +47,11 @@ class RunStore(RunReader):
     `journal`, `cache` and `booked` are what the call path needs. Methods may be called in any
     thread.
     """
+
+    _new = False
+    """Whether this process made the folder."""
+    discarded = False
+    """Whether the folder is removed when the run is closed."""
 
     def __init__(self, directory: Path) -> None:
         directory = run_at(directory)
@@ -110,7 +116,9 @@ class RunStore(RunReader):
             folder = directory if numbered is None else next_directory(numbered, directory)
             try:
                 create_folder(folder.absolute(), config_text, state)
-                return cls(folder)
+                store = cls(folder)
+                store._new = True
+                return store
             except (StoreError, UsageError):
                 # Another process may have taken the number in between.
                 if numbered is None or not folder.exists():
@@ -130,7 +138,14 @@ class RunStore(RunReader):
         for database in ("_reader", "_writer"):
             if database in self.__dict__:
                 self.__dict__[database].close()
+        if self.discarded and self._new:
+            self._new = False
+            shutil.rmtree(self.directory, ignore_errors=True)
         self._lock.release()
+
+    def discard(self) -> None:
+        """Remove the folder when the run is closed, unless it was there before."""
+        self.discarded = self._new
 
     def set_status(
         self,
