@@ -158,13 +158,38 @@ def load_object(path: str, where: str) -> Any:
         ) from error
 
 
-def load_function(path: str, where: str) -> Callable[..., Any]:
+def load_function(path: str, where: str, given: int | None = None) -> Callable[..., Any]:
     """Return the callable at "package.module:name"; see `load_object`.
 
+    Args:
+        path: "package.module:name".
+        where: the setting that names it.
+        given: with how many arguments it will be called.
+
     Raises:
-        UsageError: it cannot be imported, or cannot be called.
+        UsageError: it cannot be imported, or cannot be called like this.
     """
     target = load_object(path, where)
     if not callable(target):
         raise UsageError(f"{where}: {path!r} is {article(type(target).__name__)}, not a function")
+    if given is not None and (reason := _misfit(target, given)):
+        raise UsageError(f"{where}: {path!r} {reason}")
     return target  # type: ignore[no-any-return]
+
+
+def _misfit(function: Callable[..., Any], given: int) -> str:
+    """Return why a function cannot be called with so many arguments; "" if nothing says so."""
+    import inspect
+
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # that of some functions written in C
+        return ""
+    try:
+        signature.bind(*[None] * given)
+        return ""
+    except TypeError as error:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        place = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+        arguments = "1 argument" if given == 1 else f"{given} arguments"
+        return f"cannot be called with {arguments}: {error}{place}"

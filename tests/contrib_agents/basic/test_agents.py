@@ -195,6 +195,25 @@ def test_function_says_what_it_cannot_load(path: str, message: str) -> None:
         opened(Function(path))
 
 
+def two(a: str, b: str) -> str:
+    return a + b
+
+
+def none() -> str:
+    return ""
+
+
+def test_a_function_that_cannot_be_called_with_the_text_is_refused_with_its_line() -> None:
+    sys.modules["agents_under_test"] = sys.modules[__name__]
+    line = two.__code__.co_firstlineno
+    message = rf"with 1 argument: missing .* 'b' \(.*test_agents.py:{line}\)"
+    with pytest.raises(UsageError, match=message):
+        opened(Function("agents_under_test:two"))
+    with pytest.raises(UsageError, match="too many positional arguments"):
+        opened(Function("agents_under_test:none"))
+    assert act(opened(Function("builtins:str"))).content == "the problem"
+
+
 def test_command_pipes_the_text_through_a_program() -> None:
     assert act(Command(["tr", "a-z", "A-Z"])).content == "THE PROBLEM"
 

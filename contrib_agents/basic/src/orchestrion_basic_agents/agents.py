@@ -119,7 +119,8 @@ class Function:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
         """Import the function, unless nobody will call it."""
-        call = str if ctx.described else load_function(self.function, f"{ctx.path}.function")
+        where = f"{ctx.path}.function"
+        call = str if ctx.described else load_function(self.function, where, given=1)
         yield _Opened(self, call)
 
 

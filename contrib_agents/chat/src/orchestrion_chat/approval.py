@@ -43,7 +43,7 @@ class Approval:
         """Load the functions; raise `UsageError` for one that cannot be loaded."""
         for pattern, rule in self.rules.items():
             if ":" in rule:
-                load_function(rule, f"approve.{pattern}")
+                load_function(rule, f"approve.{pattern}", given=3)
 
     async def refusal(self, tool: str, arguments: JSON, calls: Calls) -> str:
         """Return why a call is not made, for the model; "" if it is made.

@@ -139,8 +139,8 @@ class Foreign:
         return _Runner(
             framework,
             target,
-            None if self.input is None else load_function(self.input, f"{ctx.path}.input"),
-            None if self.output is None else load_function(self.output, f"{ctx.path}.output"),
+            None if self.input is None else load_function(self.input, f"{ctx.path}.input", 1),
+            None if self.output is None else load_function(self.output, f"{ctx.path}.output", 1),
         )
 
 

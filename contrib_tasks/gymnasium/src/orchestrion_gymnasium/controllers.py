@@ -158,7 +158,7 @@ class FunctionController(Agent):
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
         """Import the function."""
-        yield _Opened(self.cost, load_function(self.function, f"{ctx.path}.function"))
+        yield _Opened(self.cost, load_function(self.function, f"{ctx.path}.function", given=1))
 
 
 @frozen

@@ -189,7 +189,7 @@ def own(path: str) -> Check:
     Raises:
         UsageError: it cannot be imported, or is not a plain function.
     """
-    function = load_function(path, "check")
+    function = load_function(path, "check", given=3)
     if iscoroutinefunction(function):
         raise UsageError(f"check: {path} must be a plain function of answer, expected and row")
 

@@ -35,7 +35,9 @@ class Verifier:
         note: Callable[[str], None],
     ) -> None:
         self._share = share if verify else 0.0
-        self._check = load_function(verify, "--verify") if verify not in (None, "task") else None
+        self._check = None
+        if verify not in (None, "task"):
+            self._check = load_function(verify, "--verify", given=2)
         self._give, self._note = give, note
         self._work: set[asyncio.Task[None]] = set()
 
