@@ -119,6 +119,33 @@ def test_each_check_of_a_plugin_is_a_case_of_pytest_and_some_may_be_known_to_fai
         parametrize_with_checks("hollow")
 
 
+def test_required_settings_without_an_example_are_one_failure_that_says_where_to_give_them(
+    site: Site,
+) -> None:
+    module = """
+from attrs import frozen
+from orchestrion import Agent, Output
+@frozen
+class A(Agent):
+    '''Says a word.
+
+    Args:
+        word: what it says.
+    '''
+    word: str
+    async def act(self, view, key, calls):
+        return Output(self.word)
+"""
+    site.plugin("wordy", AGENT.format("wordy"), wordy_a=module)
+    *others, last = (c for c in checks("wordy", site.plugins()) if c.component == "agent a")
+    assert [check.run() for check in others] == [1, 1, 1]
+    with pytest.raises(AssertionError, match=r"Component\('a', ..., example={\"word\": ...}\)"):
+        last.run()
+    supplied = AGENT.replace("'an agent'", "'an agent', example={{'word': 'hello'}}")
+    site.plugin("worded", supplied.format("worded"), worded_a=module)
+    assert "has an example" not in {check.name for check in checks("worded", site.plugins())}
+
+
 @pytest.mark.parametrize(
     ("secrets", "enough"),
     [

@@ -64,7 +64,10 @@ def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
     for found in components:
         subject = Subject(plugins, found)
         label = f"{subject.kind} {found.component.name}"
-        for name, run in {**_GENERIC, **contracts.CHECKS.get(subject.kind, {})}.items():
+        runs = {**_GENERIC, **contracts.CHECKS.get(subject.kind, {})}
+        if _without_example(subject):  # the same failure for all that try it would hide the rest
+            runs = {**_UNTRIED, "has an example": _has_an_example}
+        for name, run in runs.items():
             yield Check(label, name, partial(run, subject))
 
 
@@ -183,10 +186,35 @@ def _opens_twice(subject: Subject) -> int:
     return 1
 
 
-_GENERIC: Mapping[str, Callable[[Subject], int]] = {
+def _without_example(subject: Subject) -> list[str]:
+    """Return the required settings that the component's example leaves out."""
+    try:
+        settings = shaper_of(subject.plugins).settings(subject.cls, True)
+    except (OrchestrionError, UnsupportedError):  # a check says so
+        return []
+    example = subject.found.component.example
+    return [
+        setting.name for setting in settings if setting.required and setting.name not in example
+    ]
+
+
+def _has_an_example(subject: Subject) -> int:
+    component = subject.found.component
+    values = ", ".join(f'"{name}": ...' for name in _without_example(subject))
+    raise AssertionError(
+        "nothing else was checked: settings that are required need values to be checked with; give "
+        f"them where the plugin names the component: Component({component.name!r}, ..., "
+        f"example={{{values}}})"
+    )
+
+
+_UNTRIED: Mapping[str, Callable[[Subject], int]] = {
     "is a frozen, documented class": _is_a_component,
     "describes its settings": _has_settings,
     "has the methods of its kind": _has_methods,
+}
+_GENERIC: Mapping[str, Callable[[Subject], int]] = {
+    **_UNTRIED,
     "settings survive a round trip": _round_trips,
     "opens twice without shared state": _opens_twice,
 }

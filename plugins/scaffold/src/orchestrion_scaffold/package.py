@@ -42,6 +42,7 @@ _SETTINGS: Mapping[str, str] = {
 | `path` | `""` | a learnable setting to try values for |
 | `values` | `[true, false]` | the values, one an iteration |""",
 }
+_EXAMPLE = "\n        example={},  # values of required settings, which the checks need"
 _EXAMPLES: Mapping[str, str] = {"agent": "Finder", "task": "DoubledWords"}
 """Classes of the components that example.yaml needs besides."""
 
@@ -158,6 +159,7 @@ def _hooks(package: Package) -> str:
             "component": name,
             "path": f"{package.package}.{module}:{cls}",
             "summary": f"{purpose}{_SUMMARIES[kind]}",
+            "example": "" if purpose else _EXAMPLE,
         }
         hooks.append(_fill("hook", values))
     return "\n\n".join(hooks).rstrip()
