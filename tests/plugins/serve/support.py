@@ -100,7 +100,7 @@ class Says(Agent):
     text: str = ""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        usage = Usage(calls=1, input_tokens=3, output_tokens=2, usd=0.25)
+        usage = Usage(calls=1, input_tokens=3, output_tokens=2, usd=0.25, cost=1.5)
         return Output(self.text or view.problem.text, usage=usage)
 
 

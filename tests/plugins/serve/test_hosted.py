@@ -90,7 +90,7 @@ async def check_echo(client: Client) -> Any:
     assert [block.text for block in result.content] == ["Why?"]
     output = result.structured_content
     assert (output["answer"], output["finish_reason"]) == ("Why?", "stop")
-    assert output["usage"] == {"input_tokens": 6, "output_tokens": 4, "usd": 0.5}
+    assert output["usage"] == {"input_tokens": 6, "output_tokens": 4, "usd": 0.5, "cost": 3.0}
     assert progress == ["first: Why?", "second: Why?"]
     return output
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ def test_an_answer_has_the_usage_of_the_whole_team(server: Server) -> None:
     assert record["id"] == raw.headers["x-request-id"]
     assert record["episode"] == raw.headers["x-orchestrion-episode"]
     assert (record["model"], record["status"]) == ("echo", 200)
-    assert (record["tokens"], record["usd"]) == (10, 0.5)
+    assert (record["tokens"], record["usd"], record["cost"]) == (10, 0.5, 3.0)
+    assert record["agents"] == {"first": 1, "second": 1}
     assert "What is it?" not in str(record)
 
 
@@ -218,6 +220,13 @@ def test_errors_have_the_classes_of_the_client(
         with pytest.raises(error) as caught:
             client.responses.create(model=model, input="Why?", stream=stream)
         assert (caught.value.status_code, caught.value.code) == (status, code)
+
+
+def test_a_model_that_is_not_served_is_told_the_nearest(server: Server) -> None:
+    with server.client() as client:
+        for name, said in (("ecko", "did you mean 'echo'?"), ("xyz", "GET /v1/models lists them")):
+            with pytest.raises(openai.NotFoundError, match=re.escape(said)):
+                client.chat.completions.create(model=name, messages=ASK)
 
 
 def test_an_error_after_the_first_event_ends_the_stream(tmp_path: Path) -> None:

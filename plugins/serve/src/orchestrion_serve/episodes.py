@@ -239,7 +239,7 @@ class _Watch:
 
 
 class _Observers:
-    """Passes on each finished turn to the request of its episode, and to a version's traces."""
+    """Passes each finished turn on to the request of its episode, and to a version's traces."""
 
     def __init__(self, calls: Mapping[str, Call], traces: Any) -> None:
         self.calls, self.traces = calls, traces
@@ -250,7 +250,10 @@ class _Observers:
         if self.traces.turn_finished is not None:
             self.traces.turn_finished(episode, turn)
         call = self.calls.get(episode)
-        if call is not None and call.turns is not None:
+        if call is None:
+            return
+        call.agents[turn.agent] += 1
+        if call.turns is not None:
             call.turns(turn)
 
 

@@ -35,7 +35,7 @@ from mcp.types import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrion import Turn
+from orchestrion import Turn, did_you_mean
 from orchestrion.runs import Trained
 from orchestrion_serve.episodes import Episodes, answer_of, images_of, line_of
 from orchestrion_serve.exchange import Service
@@ -70,8 +70,12 @@ OUTPUT = {
                 "input_tokens": {"type": "integer"},
                 "output_tokens": {"type": "integer"},
                 "usd": {"type": ["number", "null"], "description": "null: not known."},
+                "cost": {
+                    "type": ["number", "null"],
+                    "description": "In the agents' own unit; null: not known.",
+                },
             },
-            "required": ["input_tokens", "output_tokens", "usd"],
+            "required": ["input_tokens", "output_tokens", "usd", "cost"],
         },
     },
     "required": ["answer", "finish_reason", "episode", "usage"],
@@ -159,7 +163,8 @@ def _server(exchange: Callable[[Context], Exchange]) -> Server[Any]:
             with logged(request.call):
                 names = _names(request)
                 if params.name not in names:
-                    message = f"there is no tool {params.name!r:.80}"
+                    close = did_you_mean(params.name, names)
+                    message = f"there is no tool {params.name!r:.80}{close}"
                     raise Refusal(404, "model_not_found", message)
                 request.episodes.choose(request.call, names[params.name])
                 data, images = await _answer(context, request, params.arguments or {})

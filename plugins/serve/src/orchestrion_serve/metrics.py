@@ -51,6 +51,12 @@ class Metrics:
         self._usd = Counter(
             "orchestrion_usd", "US dollars that were spent.", ["model"], registry=registry
         )
+        self._cost = Counter(
+            "orchestrion_cost",
+            "What turns cost, in the agents' own unit.",
+            ["model"],
+            registry=registry,
+        )
         in_flight = Gauge("orchestrion_in_flight", "Episodes under way.", registry=registry)
         in_flight.set_function(running)
 
@@ -62,6 +68,7 @@ class Metrics:
             self._seconds.labels(model).observe(record["seconds"])
             self._tokens.labels(model).inc(record["tokens"])
             self._usd.labels(model).inc(record["usd"] or 0.0)  # None, where a price is not known
+            self._cost.labels(model).inc(record["cost"] or 0.0)
         self._log(record)
 
     def text(self, models: Collection[str]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrion import UsageError
+from orchestrion import UsageError, did_you_mean
 from orchestrion.runs import Trained
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.refusals import Refusal
@@ -64,7 +64,8 @@ class Names:
             pinned = is_version(name, self._teams[model])
             if pinned or name in models:
                 return model, pinned
-        raise Refusal(404, "model_not_found", f"there is no model {name!r:.80}", "model")
+        close = did_you_mean(name, self.versions(tenant)) or "; GET /v1/models lists them"
+        raise Refusal(404, "model_not_found", f"there is no model {name!r:.80}{close}", "model")
 
 
 def is_version(name: str, team: Trained) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from math import isnan
 from secrets import token_hex
@@ -46,15 +47,15 @@ class Settings:
     max_usd: float | None = None
 
 
-def known(usd: float) -> float | None:
-    """Return a sum of money; None for NaN, which JSON lacks: a price in it is not known."""
-    return None if isnan(usd) else usd
+def known(amount: float) -> float | None:
+    """Return an amount; None for NaN, which JSON lacks: a price in it is not known."""
+    return None if isnan(amount) else amount
 
 
 def usage_data(usage: Usage) -> dict[str, float | None]:
     """Return what a team took, for protocols that have no fields of their own for it."""
     tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-    return {**tokens, "usd": known(usage.usd)}
+    return {**tokens, "usd": known(usage.usd), "cost": known(usage.cost)}
 
 
 async def disconnected(receive: Receive) -> None:
@@ -102,6 +103,8 @@ class Call:
         self.episode = ""
         self.usage = Usage()
         """The usage so far, including failed and cancelled turns."""
+        self.agents: Counter[str] = Counter()
+        """How often which agent was called."""
         self.turns: Callable[[Turn], None] | None = None
         """Called with each finished turn, if the request streams its steps."""
         self.seconds: float | None = None
@@ -157,6 +160,8 @@ class Call:
                 "seconds": round(time.perf_counter() - self._started, 4),
                 "tokens": self.usage.input_tokens + self.usage.output_tokens,
                 "usd": known(self.usage.usd),
+                "cost": known(self.usage.cost),
+                "agents": self.agents,
             }
         )
 
