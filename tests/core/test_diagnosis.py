@@ -97,10 +97,13 @@ def test_training_in_which_limits_end_what_is_tried_is_a_warning(tmp_path: Path)
     assert "limits_too_low" not in training("in time", 0.1, 0.0, 0.0, 0.0)
 
 
-def test_an_agent_whose_turns_mostly_fail_is_a_warning(tmp_path: Path) -> None:
+def test_an_agent_whose_turns_fail_is_named_with_the_reason_and_is_a_warning_if_most_do(
+    tmp_path: Path,
+) -> None:
     def training(name: str, failures: int) -> dict[str, Finding]:
         store = RunStore.create(tmp_path / name, "", {"seed": 1})
-        broken = [Turn(n, "broken", status="failed", error=f"reason\n{n}") for n in range(failures)]
+        errors = ["now and then", "reason\n0", "reason\n0"][:failures]
+        broken = [Turn(n, "broken", status="failed", error=e) for n, e in enumerate(errors)]
         turns = [*broken, Turn(8, "broken"), Turn(9, "worker")]
         for i in range(2):
             store.commit_iteration(0, i, [played(f"0/{i}", 0.9, turns=turns)], {}, checkpoint(i))
@@ -108,8 +111,11 @@ def test_an_agent_whose_turns_mostly_fail_is_a_warning(tmp_path: Path) -> None:
 
     finding = training("mostly", 3)["agent_fails"]
     assert (finding.level, finding.about) == (2, ("broken",))
-    assert "6 of 8 turns of broken failed, the first with reason 0" in finding.text
-    assert "agent_fails" not in training("at times", 1)
+    assert "6 of 8 turns of broken failed, most often with reason 0" in finding.text
+    note = training("at times", 1)["agent_fails"]
+    assert (note.level, note.about) == (1, ("broken",))
+    assert "2 of 4 turns of broken failed, most often with now and then" in note.text
+    assert "agent_fails" not in training("never", 0)
 
 
 def test_a_good_run_has_no_finding(tmp_path: Path) -> None:

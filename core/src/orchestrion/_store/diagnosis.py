@@ -26,6 +26,7 @@ NOTE, WARNING = 1, 2
 
 MOSTLY = 0.75
 """Share of a kind's episodes that end at once from which on the kind counts as given up."""
+SOME = 0.01  # share of an agent's turns that may fail without a word
 OFTEN = 0.5  # share of the first episodes that a limit ends from which on it explains failure
 SETTLED = 0.05  # share of the first entropy below which choices count as settled
 EARLY = 0.25  # share of the iterations before which that is early
@@ -101,24 +102,26 @@ def _without_reward(iterations: Sequence[Iteration]) -> Iterator[Finding]:
 
 
 def _failing(iterations: Sequence[Iteration]) -> Iterator[Finding]:
-    """Find agents most of whose turns in a stage failed."""
+    """Find agents whose turns in a stage failed: more than a few, or even most of them."""
     turns: Counter[str] = Counter()
     failed: Counter[str] = Counter()
-    reasons: dict[str, str] = {}
+    reasons: dict[str, Counter[str]] = {}
     for iteration in iterations:
         turns.update(iteration.agents)
         for agent, (count, reason) in iteration.failures.items():
             failed[agent] += count
-            reasons.setdefault(agent, reason)
+            reasons.setdefault(agent, Counter())[reason] += count
     for agent, count in failed.items():
-        if count > OFTEN * turns[agent]:
-            reason = " ".join(reasons[agent].split())
+        if count > SOME * turns[agent]:
+            reason = " ".join(reasons[agent].most_common(1)[0][0].split())
+            mostly = count > OFTEN * turns[agent]
             yield Finding(
                 "agent_fails",
-                WARNING,
-                f"{count} of {turns[agent]} turns of {agent} failed, the first with {reason[:200]}",
-                f"mend the agent (`agents.{agent}` in the config), and train anew: what was "
-                "learned is to do without it",
+                WARNING if mostly else NOTE,
+                f"{count} of {turns[agent]} turns of {agent} failed, most often with "
+                f"{reason[:200]}",
+                f"mend the agent (`agents.{agent}` in the config), and train anew"
+                + (": what was learned is to do without it" if mostly else ""),
                 (agent,),
             )
 

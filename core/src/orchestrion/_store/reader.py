@@ -64,7 +64,7 @@ class Iteration:
     agents: Mapping[str, int]
     """Turns by agent."""
     failures: Mapping[str, tuple[int, str]]
-    """Failed turns by agent: their number, and why the first of them failed."""
+    """Failed turns by agent: their number, and their most frequent reason."""
 
 
 @frozen

@@ -390,12 +390,12 @@ def _summary(episodes: Sequence[Episode]) -> dict[str, str | float | None]:
     totals = [episode.reward.total for episode in episodes if episode.reward is not None]
     statuses = Counter(str(episode.status) for episode in episodes)
     agents = Counter(turn.agent for episode in episodes for turn in episode.turns)
-    failures: dict[str, list[JSON]] = {}
+    errors: dict[str, Counter[str]] = {}
     for episode in episodes:
         for turn in episode.turns:
             if turn.status == "failed":
-                count, reason = failures.get(turn.agent, (0, turn.error))
-                failures[turn.agent] = [count + 1, reason]
+                errors.setdefault(turn.agent, Counter())[turn.error] += 1
+    failures = {who: [of.total(), of.most_common(1)[0][0]] for who, of in errors.items()}
     counts = [dict(sorted(part.items())) for part in (statuses, agents, failures)]
     return {
         "episodes": len(episodes),
