@@ -148,7 +148,7 @@ PUBLIC = {
         RunLock RunReader RunStore StoredCall StoredEpisode TeamAnswer Trained add_note aevaluate
         aresume as_data atrain compare_outcomes convergence diagnose difference estimate evaluate
         fewer_collections find_run forecast_of glance load make_folder manifest mean
-        newest_checkpoint newest_states open_run paying problem_and_turns resume
+        newest_checkpoint newest_states open_run orders_by_category paying problem_and_turns resume
         router run_directory run_folders run_identity spent_before stored_config stored_report
         stored_results structure train write_atomic
     """.split(),

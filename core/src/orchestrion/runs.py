@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from orchestrion._statistics import difference as difference
     from orchestrion._statistics import estimate as estimate
     from orchestrion._statistics import mean as mean
+    from orchestrion._store.conduct import orders_by_category as orders_by_category
     from orchestrion._store.conversations import StoredCall as StoredCall
     from orchestrion._store.diagnosis import Finding as Finding
     from orchestrion._store.diagnosis import diagnose as diagnose

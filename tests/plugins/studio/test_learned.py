@@ -97,6 +97,35 @@ def test_habits_and_texts_come_with_the_trial_that_decided(tmp_path: Path) -> No
     assert second["diffs"][0]["diff"] == " one\n-two\n+three"
 
 
+def test_fixed_sequences_that_are_followed_are_shown_beside_the_values(tmp_path: Path) -> None:
+    plans = [[None, [0]], ["sums", [-1]], ["texts", [1, 0]]]
+    policy = {"model": "fitted-q", "choices": ["a", "b"], "data": {"plans": plans}}
+    made = sections(tmp_path / "some", components={"policy": policy})
+    assert made["steps"]["rows"] == [
+        {"category": "any other", "steps": ["a"]},
+        {"category": "texts", "steps": ["b", "a"]},
+    ]
+    assert made["model"]["about"].startswith("Where it follows no fixed sequence, the policy")
+    policy = {**policy, "data": {"plans": [[None, [-1]]]}}
+    none = sections(tmp_path / "none", components={"policy": policy})
+    assert "steps" not in none
+    assert none["model"]["about"].startswith("The policy takes the choice")
+
+
+def test_what_the_learned_team_did_is_shown_as_reports_show_it(tmp_path: Path) -> None:
+    conduct = sections(tmp_path, solved=[1.0])["conduct"]
+    assert conduct["rows"] == [{"category": "", "orders": [{"order": "solver", "share": 1.0}]}]
+    with RunReader(tmp_path / "run") as store:
+        assert "- the learned team: 100.0% solver" in markdown_of(store)
+        html = render(
+            PAGES[0],
+            PAGES[0].data(Query(tmp_path, "run", {}), store),
+            query=Query(tmp_path, "run", {}),
+            static=False,
+        )
+    assert "100.0% solver" in html
+
+
 def test_a_front_has_every_point_with_its_graph(tmp_path: Path) -> None:
     front = sections(tmp_path, components={"trainer": FRONT})["front"]
     assert front["others"] == [[1.0, 0.25], [3.0, 0.5]]

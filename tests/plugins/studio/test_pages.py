@@ -195,6 +195,18 @@ def test_a_report_is_computed_anew_when_a_run_was_evaluated_again(tmp_path: Path
     assert solved == [1.0, 0.5]
 
 
+def test_costs_in_the_agents_own_unit_are_shown_where_nothing_was_paid(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "run", CONFIG.format(note="x")) as store:
+        store.commit_iteration(0, 0, [episode("0/0", ["a"], 0.5)], {}, stated=Usage(cost=12.5))
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    (row,) = client.get("/api/runs").json()["runs"]
+    assert (row["usd"], row["cost"]) == (0.0, 12.5)
+    text = client.get("/runs").text
+    assert "12.5 own unit" in text
+    assert "$0.00" not in text
+    assert "<dd>12.5<small> own unit</small></dd>" in client.get("/run/run").text
+
+
 def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(
     tmp_path: Path,
 ) -> None:

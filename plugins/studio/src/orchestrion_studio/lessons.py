@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrion.config import value_at
-from orchestrion.runs import stored_config
+from orchestrion.runs import orders_by_category, stored_config
 from orchestrion_studio.contents import clipped, unified_diff
 from orchestrion_studio.page import Data, Page, Query
 from orchestrion_studio.searches import beam_section, front_section
@@ -31,6 +31,8 @@ MOST_CHARACTERS = 20_000
 LONGEST = 400
 """Characters of a line that are shown."""
 MOST_ROWS = 200
+ORDERS = 3
+"""Orders of calls that are shown of a category."""
 
 
 def lessons_of(store: RunReader, *, iteration: int | None = None, problem: str = "") -> Section:
@@ -56,6 +58,8 @@ def lessons_of(store: RunReader, *, iteration: int | None = None, problem: str =
     if checkpoint is not None:
         shown = {section["path"] for section in sections if "path" in section}
         sections += _numbers_saved(checkpoint.components, shown)
+    missing = _missing(store, checkpoint is not None, sections)
+    sections[:0] = _conduct(store)
     return {
         "checkpoint": None if restored.path is None else restored.path.name,
         "stage": None if checkpoint is None else checkpoint.stage + 1,
@@ -64,12 +68,28 @@ def lessons_of(store: RunReader, *, iteration: int | None = None, problem: str =
             {"id": f"{section['kind']}-{number}", "path": "", "about": "", **section}
             for number, section in enumerate(sections)
         ],
-        "missing": _missing(store, checkpoint is not None, sections),
+        "missing": missing,
     }
 
 
 def _section(kind: str, title: str, about: str, rows: Sequence[Any]) -> Section:
     return {"kind": kind, "title": title, "about": about, "rows": rows[:MOST_ROWS]}
+
+
+def _conduct(store: RunReader) -> list[Section]:
+    """Return whom the learned team called on held-out problems, by category, as reports do."""
+    rows = [
+        {
+            "category": category,
+            "orders": [
+                {"order": clipped(order, LONGEST), "share": count / counts.total()}
+                for order, count in counts.most_common(ORDERS)
+            ],
+        }
+        for category, counts in orders_by_category(store).items()
+    ]
+    about = "Whom it called on the held-out problems, the most frequent orders first."
+    return [_section("conduct", "What the learned team did", about, rows)] if rows else []
 
 
 # ------------------------------------------------------------------ learned settings
@@ -147,6 +167,7 @@ def _state(path: str, data: Any, configured: Any) -> Iterator[Section]:
         front_section(data),
         _steps(data, configured),
         _order(data),
+        _plans(data),
         _values(data),
     ]
     for section in known:
@@ -271,6 +292,25 @@ def _order(data: Mapping[str, Any]) -> Section | None:
     return _section("order", "A learned order", about, rows)
 
 
+def _plans(data: Mapping[str, Any]) -> Section | None:
+    """Return the fixed sequences that are followed instead of the values of a model."""
+    names, model = data.get("choices"), data.get("data")
+    plans = model.get("plans") if isinstance(model, Mapping) else None
+    if not isinstance(names, list) or not isinstance(plans, list):
+        return None
+    unknown = "any other" if len(plans) > 1 else ""
+    rows = [
+        {
+            "category": unknown if category is None else category,
+            "steps": [str(names[choice]) for choice in plan],
+        }
+        for category, plan in plans
+        if all(0 <= choice < len(names) for choice in plan)  # -1 stands for the values
+    ]
+    about = "Followed instead of the values that were learned, as it proved better."
+    return _section("steps", "A fixed sequence", about, rows) if rows else None
+
+
 def _values(data: Mapping[str, Any]) -> Section | None:
     """Return which model of values a policy uses, and which trainer was picked."""
     model, picked = data.get("model"), data.get("picked")
@@ -279,8 +319,9 @@ def _values(data: Mapping[str, Any]) -> Section | None:
     if not isinstance(model, str) or not isinstance(data.get("choices"), list):
         return None
     about = (
-        f"The policy takes the choice whose value the model `{model}` predicts to be highest. A "
-        "value depends on the situation, so that no choice has one figure; these are the choices."
+        f"{'Where it follows no fixed sequence, the' if _plans(data) else 'The'} policy takes the "
+        f"choice whose value the model `{model}` predicts to be highest. A value depends on the "
+        "situation, so that no choice has one figure; these are the choices."
     )
     rows = [str(choice) for choice in data["choices"]]
     return _section("model", "What the policy chooses among", about, rows)

@@ -9,6 +9,7 @@ from orchestrion.runs import Report, RunReader, diagnose, stored_report
 from orchestrion_studio.braille import sparkline
 from orchestrion_studio.lessons import lessons_of
 from orchestrion_studio.page import environment
+from orchestrion_studio.spending import own_cost
 
 WIDTH = 40
 MOST_LINES = 40
@@ -28,7 +29,8 @@ def markdown_of(store: RunReader) -> str:
             verdict=_verdict(report),
             report=report,
             iterations=iterations,
-            spend=store.spend(),
+            spend=(spend := store.spend()),
+            cost=own_cost(spend),
             rewards=[reward for reward in rewards if math.isfinite(reward)],
             curve=sparkline(rewards, WIDTH),
             findings=diagnose(store),

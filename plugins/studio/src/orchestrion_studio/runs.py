@@ -10,6 +10,7 @@ from typing import Any
 from orchestrion.runs import Glance
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.page import Data, Page, Query
+from orchestrion_studio.spending import own_cost
 
 SHOWN = 100
 """Runs per page."""
@@ -84,6 +85,7 @@ def _row(name: str, run: Glance) -> Data:
         "reward": _reward(run),
         "rewards": list(run.rewards[::-1][::step][::-1]),
         "usd": run.spend.usd,
+        "cost": own_cost(run.spend),
         "tokens": run.spend.input_tokens + run.spend.output_tokens,
         "calls": run.spend.calls,
     }

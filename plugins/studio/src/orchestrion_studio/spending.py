@@ -49,6 +49,15 @@ def spending_of(
     return {"rows": rows, "plot": _course(rows, sums, iterations), "failed": _failed(sums)}
 
 
+def own_cost(total: Usage) -> float | None:
+    """Return a cost in the agents' own unit; None where it is nothing, or money, calls or tokens.
+
+    Those are shown by themselves.
+    """
+    others = (total.usd, total.calls, total.tokens)
+    return None if not total.cost or any(isclose(total.cost, t) for t in others) else total.cost
+
+
 def spent_rows(reader: RunReader, budget: Mapping[str, Any], total: Usage) -> list[Data]:
     """Return what was spent of each thing, in all, and its limit."""
     spent = {
@@ -56,14 +65,12 @@ def spent_rows(reader: RunReader, budget: Mapping[str, Any], total: Usage) -> li
         "calls": ("calls", float(total.calls)),
         "tokens": ("tokens", float(total.tokens)),
         "minutes": ("minutes", reader.seconds / 60),
-        "cost": ("cost (own unit)", total.cost),
     }
-    others = [spent[name] for name in ("usd", "calls", "tokens")]
+    if (cost := own_cost(total)) is not None:
+        spent["cost"] = ("cost (own unit)", cost)
     return [
         {"name": name, "text": text, "spent": value, "limit": budget.get(name)}
         for name, (text, value) in spent.items()
-        # A cost that is one of the others is there already.
-        if name != "cost" or (value and not any(isclose(value, t) for _, t in others))
     ]
 
 
