@@ -73,7 +73,7 @@ def test_the_report_says_first_whom_the_learned_policy_beats(site: Path) -> None
     printed = " ".join(invoke("train", "c.yaml").stdout.split())
     told = report("resume", "c-1")
     assert printed.startswith(told["verdict"])
-    assert told["verdict"].startswith("by reward, learned is ahead of untrained and random; ")
+    assert told["verdict"].startswith("by reward, learned is ahead of untrained and random")
     assert told["ahead_of"] == ["untrained", "random"]
     assert told["level_with"] + told["behind"] == ["by-category"]
 
@@ -112,6 +112,10 @@ def test_the_verdict_goes_by_paired_intervals() -> None:
     assert nothing.verdict.as_text(nothing) == (
         "learned solves nothing; by reward, learned is ahead of worse"
     )
+    twice = {**results, "worse too": rows(0.5, 1.4, 2.6, 3.5)}
+    repeated = compare("test", 1, twice, {}, Key(1))
+    assert repeated.repeated == {"worse too": "worse"}
+    assert "ahead of worse and worse too (the same as worse); not" in repeated.as_json()["verdict"]
     alone = compare("test", 1, {"learned": rows(1.0)}, {}, Key(1))
     assert "compared with nothing" in alone.as_json()["verdict"]
 

@@ -108,6 +108,22 @@ class Report:
         return Verdict.of(self.ahead)
 
     @property
+    def repeated(self) -> dict[str, str]:
+        """Return, by name, the earlier baseline that had the same results on every problem.
+
+        Both came to the same rule, such as an untrained policy and chance, and count as one.
+        """
+        columns = ("solved", "reward", "cost", "turns")
+        earlier: dict[str, str] = {}
+        same: dict[str, str] = {}
+        for name in self.ahead:
+            rows = self.outcomes[name].items()
+            results = repr(sorted((id, [row[column] for column in columns]) for id, row in rows))
+            if earlier.setdefault(results, name) != name:
+                same[name] = earlier[results]
+        return same
+
+    @property
     def solves_nothing(self) -> bool:
         """Return whether the first contender solves no problem and earns nothing either."""
         first = self.contenders[0]
@@ -144,13 +160,18 @@ class Verdict:
 
     def as_text(self, report: Report) -> str:
         """Return the verdict as a sentence, with the differences where the first is not ahead."""
-        first = report.contenders[0].name
+        first, repeated = report.contenders[0].name, report.repeated
+
+        def text_of(name: str) -> str:
+            return f"{name} (the same as {repeated[name]})" if name in repeated else name
 
         def with_rewards(names: Sequence[str]) -> str:
-            return enumerated([f"{name}{_in_brackets(report.ahead[name])}" for name in names])
+            return enumerated(
+                [f"{text_of(name)}{_in_brackets(report.ahead[name])}" for name in names]
+            )
 
         others = {
-            "ahead of": enumerated(self.ahead_of),
+            "ahead of": enumerated([text_of(name) for name in self.ahead_of]),
             "not ahead of": with_rewards(self.level_with),
             "behind": with_rewards(self.behind),
         }

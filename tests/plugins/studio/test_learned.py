@@ -437,7 +437,9 @@ def test_markdown_says_first_whether_learning_beat_the_rules(tmp_path: Path) -> 
 )
 def test_the_verdict_counts_the_baselines(rivals: int, ahead: int, sentence: str) -> None:
     verdict = SimpleNamespace(ahead_of=range(ahead), as_text=lambda report: "by *it*")
-    report: Any = SimpleNamespace(ahead=range(rivals), verdict=verdict, solves_nothing=False)
+    report: Any = SimpleNamespace(
+        ahead=range(rivals), verdict=verdict, solves_nothing=False, repeated={}
+    )
     assert markdown._verdict(report).replace("\\", "").endswith(sentence)
     report.solves_nothing = True
     assert not markdown._verdict(report).startswith("Learning beat")

@@ -46,7 +46,9 @@ def _verdict(report: Report | None) -> str:
     """Return whether learning beat the rules, in a sentence."""
     if report is None:
         return "Whether learning beat the rules is not known: the run was not evaluated."
-    rivals, ahead = len(report.ahead), len(report.verdict.ahead_of)
+    repeated = report.repeated
+    rivals = sum(name not in repeated for name in report.ahead)
+    ahead = sum(name not in repeated for name in report.verdict.ahead_of)
     if not rivals:
         return "Whether learning beat the rules is not known: the config names no baseline."
     text = _plain(report.verdict.as_text(report))
