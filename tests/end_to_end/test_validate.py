@@ -56,6 +56,12 @@ print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
     [
         (RECORDED, [], "answers.csv"),
         (TEAM, ["policy.steps=[planer]"], "did you mean 'planner'?"),
+        (TEAM, ["policy.steps=[]"], "policy (sequence): no agent would ever act"),
+        (
+            TEAM,
+            ["evaluation.baselines=[sequence]"],
+            "evaluation.baselines.sequence.policy (sequence): no agent would ever act",
+        ),
         (TEAM, ["trainer.use=reinforce"], "reinforce trains policies that learn by gradient"),
         (TEAM, ["trainer.use=learned-order"], "learned-order trains the policy order"),
         (
@@ -64,7 +70,15 @@ print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
             "best-sequence trains the policy sequence",
         ),
     ],
-    ids=["missing table", "wrong step", "by gradient", "other policy", "a baseline"],
+    ids=[
+        "missing table",
+        "wrong step",
+        "no step",
+        "no step of a baseline",
+        "by gradient",
+        "other policy",
+        "a baseline",
+    ],
 )
 def test_what_a_run_would_stumble_over_is_told_unless_only_the_file_is_read(
     text: str, overrides: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,3 +93,35 @@ def test_what_a_run_would_stumble_over_is_told_unless_only_the_file_is_read(
     assert told["ok"] is False
     assert said in told["problems"][0]["message"]
     assert ": ok" in CliRunner().invoke(main, [*words, "--no-open"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warnings"),
+    [
+        ([], []),
+        (["limits.turns=1"], ["limits.turns: 1 leaves no decision"]),
+        (["limits.turns=2", "policy.steps=[one,one]"], ["set 3 or more"]),
+        (["limits.turns=2", "policy={use: random}"], []),
+        (["limits.turns=1", "agents.stop={use: terminator}"], []),
+        (["reward={use: outcome-minus-cost, measure: usd}"], ["`measure: usd` counts no cost"]),
+    ],
+)
+def test_what_works_and_comes_to_nothing_is_a_warning(
+    overrides: list[str], warnings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"question": word, "answer": word} for word in ("a", "b", "c", "d", "e", "f")]
+    team = {
+        "task": {"use": "jsonl", "rows": rows},
+        "agents": {"one": {"use": "function", "function": "builtins:str"}},
+        "policy": {"use": "sequence", "steps": ["one"]},
+    }
+    (tmp_path / "team.yaml").write_text(json.dumps(team))
+    words = ["team.yaml", *(word for one in overrides for word in ("-o", one))]
+    told = json.loads(CliRunner().invoke(main, ["validate", *words, "--json"]).stdout)["warnings"]
+    dry = json.loads(CliRunner().invoke(main, ["train", "--dry-run", *words, "--json"]).stdout)
+    assert dry["warnings"] == told
+    assert len(told) == len(warnings)
+    assert all(said in warning for said, warning in zip(warnings, told, strict=True))
+    shown = CliRunner().invoke(main, ["validate", *words]).stderr
+    assert shown == "".join(f"warning: {warning}\n" for warning in told)

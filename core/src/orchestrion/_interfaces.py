@@ -538,7 +538,12 @@ class Policy(Protocol):
 
 
 class RewardFunction(Protocol):
-    """Turns a verified episode into numbers."""
+    """Turns a verified episode into numbers.
+
+    It may have a method `doubt(ceilings)`: it gets the most that a turn of each agent takes, None
+    where that is not known, and returns what of its settings has no effect then, as a warning for
+    `validate`; "" for nothing.
+    """
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
         """Return the reward, or None if there is none: the episode is then excluded and counted."""

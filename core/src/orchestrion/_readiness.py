@@ -5,12 +5,19 @@ Nothing is run and nothing is called: a run asks before it begins, and `validate
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, get_args
 
+from orchestrion._bounds import ceiling_of
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.checks import check_problems, first_step, iterations_of, problems_of
+from orchestrion._engine.checks import (
+    check_problems,
+    first_step,
+    has_steps,
+    iterations_of,
+    problems_of,
+)
 from orchestrion._engine.opening import Opened, open_components
 from orchestrion._errors import UsageError
 from orchestrion._guards import calling, place_of
@@ -48,6 +55,7 @@ def check_ready(opened: Opened) -> dict[Split, int]:
         used.append("train")
     check_problems(opened.runtimes["task"], used, place_of(config, "task"))
     _check_agents(opened, used[0])
+    _check_policies(opened)
     sizes = sizes_of(opened)
     evaluation = config.evaluation
     problems = min(sizes[evaluation.split], evaluation.episodes or sizes[evaluation.split])
@@ -76,6 +84,57 @@ def _check_agents(opened: Opened, split: Split) -> None:
                 opened.runtimes[path].check_task(opened.member(path).name, observation)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
+
+
+def _check_policies(opened: Opened) -> None:
+    """Refuse a policy that nothing trains and under which no agent ever acts."""
+    config = opened.config
+    paths = [] if config.stages else [config.policy]
+    for baseline in config.evaluation.baselines.values():
+        if baseline.trainer is None and not baseline.untrained:
+            paths.append(baseline.policy)
+    for path in paths:
+        if getattr(opened.runtimes[path], "longest", None) == 0:
+            raise UsageError(
+                f"{path} ({config.components[path].use}): no agent would ever act, as it has no "
+                "steps and no trainer that finds some; give it `steps`, or train it"
+            )
+
+
+def doubts(opened: Opened) -> list[str]:
+    """Return what works and comes to nothing, as far as the components know."""
+    return [*_limit_doubts(opened), *_reward_doubts(opened)]
+
+
+def _limit_doubts(opened: Opened) -> Iterator[str]:
+    """Yield that no episode can end before `limits.turns` ends it, where that is known."""
+    config, limit = opened.config, opened.config.limits.turns
+    ends = has_steps(opened.runtimes["task"]) or any(member.ends for member in opened.roster())
+    if limit is None or ends:
+        return
+    longest = None if config.stages else getattr(opened.runtimes[config.policy], "longest", None)
+    if limit <= (longest or 1):
+        yield (
+            f"limits.turns: {limit} leaves no decision to end an episode after its last turn, and "
+            "an episode that a limit ends never counts as solved; unless that turn is `final`, set "
+            f"{(longest or 1) + 1} or more"
+        )
+
+
+def _reward_doubts(opened: Opened) -> Iterator[str]:
+    """Yield what the reward says of its settings beside this team."""
+    path = opened.config.reward
+    doubt: Any = None if path is None else getattr(opened.runtimes[path], "doubt", None)
+    if path is None or doubt is None:
+        return
+    ceilings = []
+    for agent in opened.config.roster:
+        with calling(place_of(opened.config, agent), "ceiling"):
+            ceilings.append(ceiling_of(opened.runtimes[agent], 1))
+    with calling(place_of(opened.config, path), "doubt"):
+        text = doubt(ceilings)
+    if text:
+        yield f"{path}: {text}"
 
 
 def sizes_of(opened: Opened) -> dict[Split, int]:

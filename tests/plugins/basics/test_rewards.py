@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from math import log
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,16 @@ from orchestrion._engine.calls import ActivationCalls
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 COSTS = (1.0, 2.5, 0.5)
+
+
+@pytest.mark.parametrize("measure", ["usd", "tokens", "calls"])
+def test_a_weight_of_what_no_agent_takes_is_doubted(measure: Any) -> None:
+    reward, free = OutcomeMinusCost(measure=measure), Usage(cost=1.0)
+    assert f"`measure: {measure}` counts no cost" in reward.doubt([free, Usage()])
+    assert reward.doubt([free, Usage(1, 1, 1, float("nan"))]) == ""
+    assert reward.doubt([free, None]) == ""
+    assert OutcomeMinusCost(0.0, measure).doubt([free]) == ""
+    assert OutcomeMinusCost().doubt([free]) == ""
 
 
 def episode(

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import click
 
-from orchestrion._cli.common import emit, table_lines, usage_data
+from orchestrion._cli.common import emit, note, table_lines, usage_data
 from orchestrion._cli.display import usage_text
 from orchestrion._cli.looping import in_loop
 from orchestrion._engine.checks import iterations_of, problems_of
@@ -17,7 +17,7 @@ from orchestrion._errors import RunError
 from orchestrion._forecast import Forecast, forecast, spent_before
 from orchestrion._guards import place_of
 from orchestrion._offline import no_network
-from orchestrion._readiness import ready
+from orchestrion._readiness import doubts, ready
 from orchestrion._records import Split, Usage
 from orchestrion.config import Config
 
@@ -25,22 +25,24 @@ from orchestrion.config import Config
 def describe(config: Config, as_json: bool, root: Path) -> None:
     """Open the components without network access, and print what a run would do and cost."""
 
-    async def inspect() -> tuple[dict[str, Any], Forecast]:
+    async def inspect() -> tuple[dict[str, Any], Forecast, list[str]]:
         async with ready(config) as (opened, _):
-            return _facts(config, opened), forecast(opened)
+            return _facts(config, opened), forecast(opened), doubts(opened)
 
     with no_network(RunError, "a dry run asks nobody"):
-        facts, bound = in_loop(inspect())
+        facts, bound, warnings = in_loop(inspect())
     before = spent_before(config, root)
     if as_json:
         estimate = before and {"run": str(before[0]), **usage_data(before[1])}
         data = _data(config, bound)
-        emit({"dry_run": True, **facts, "bound": data, "estimate": estimate})
+        document = {"dry_run": True, **facts, "bound": data, "estimate": estimate}
+        emit({**document, "warnings": warnings})
         return
     click.echo(f"{config.source}: ok, nothing was run")
     for name, value in facts.items():
         click.echo(f"  {name.replace('_', ' ')}: {_text(value)}")
     click.echo("\n".join(["", *_lines(config, bound), *_estimate_lines(before, bound)]))
+    note(*(f"warning: {text}" for text in warnings))
 
 
 def _estimate_lines(before: tuple[Path, Usage] | None, bound: Forecast) -> list[str]:

@@ -15,6 +15,7 @@ from orchestrion._cli.common import (
     emit,
     json_option,
     load_config,
+    note,
     override_option,
 )
 from orchestrion._errors import ConfigError, OrchestrionError
@@ -51,11 +52,12 @@ def command(
     # command. Other commands do not skip that: it also closes files that plugins left open.
     atexit.register(gc.freeze)
     try:
-        loaded, counts = load_config(config, overrides, block), dict[str, int]()
+        loaded = load_config(config, overrides, block)
+        counts, warnings = dict[str, int](), list[str]()
         if not no_open:
             from orchestrion._cli.looping import in_loop  # imports asyncio
 
-            counts = in_loop(_open(loaded))
+            counts, warnings = in_loop(_open(loaded))
     except OrchestrionError as exc:
         if not as_json:
             raise
@@ -68,6 +70,7 @@ def command(
                 "config": str(config),
                 "ok": True,
                 "problems": [],
+                "warnings": warnings,
                 "splits": counts,
                 "digest": loaded.digest,
                 "roster": list(loaded.roster),
@@ -82,15 +85,16 @@ def command(
         click.echo(f"{config}: ok")
         for line in _summary(loaded, counts):
             click.echo(f"  {line}")
+        note(*(f"warning: {text}" for text in warnings))
     return 0
 
 
-async def _open(config: Config) -> dict[str, int]:
-    """Open the components, ask whether they fit, and return how many problems each split has."""
-    from orchestrion._readiness import ready
+async def _open(config: Config) -> tuple[dict[str, int], list[str]]:
+    """Open the components, ask whether they fit; return the sizes of the splits, and doubts."""
+    from orchestrion._readiness import doubts, ready
 
-    async with ready(config) as (_, sizes):
-        return {str(split): count for split, count in sizes.items()}
+    async with ready(config) as (opened, sizes):
+        return {str(split): count for split, count in sizes.items()}, doubts(opened)
 
 
 def _problem(problem: str) -> dict[str, object]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log1p
 from typing import Annotated, Literal
 
 from attrs import frozen
 
-from orchestrion import Calls, Episode, Meta, Reward, RewardFunction, Status, Turn, no_calls
+from orchestrion import Calls, Episode, Meta, Reward, RewardFunction, Status, Turn, Usage, no_calls
 
 
 @frozen
@@ -54,6 +55,18 @@ class OutcomeMinusCost(RewardFunction):
         for turn_reward in turns:
             total += turn_reward
         return Reward(total, turns, parts={"outcome": outcome, "cost": total - outcome})
+
+    def doubt(self, ceilings: Sequence[Usage | None]) -> str:
+        """Say that costs do not count where agents make no calls that could have any."""
+        if not self.cost_weight or self.measure not in ("usd", "tokens", "calls"):
+            return ""
+        if any(most is None or getattr(most, self.measure) for most in ceilings):
+            return ""
+        unit = "US dollars" if self.measure == "usd" else self.measure
+        return (
+            f"`measure: {self.measure}` counts no cost, as no agent of the team says that it takes "
+            f"{unit}; measure `cost`, which agents state in a unit of their own, or `turns`"
+        )
 
     def _growth(self, t: int) -> float:
         return 1.0 if self.step_weight == "constant" else log1p(t / self.horizon)
