@@ -63,13 +63,17 @@ def situation(
 
 
 def episode(
-    runtime: ValuePolicy, acted: Sequence[str], total: float, turns: Sequence[float] | None = None
+    runtime: ValuePolicy,
+    acted: Sequence[str],
+    total: float,
+    turns: Sequence[float] | None = None,
+    features: Sequence[float] = (),
 ) -> Episode:
     """A finished episode whose decisions `runtime` recorded."""
     decisions = []
     for i, name in enumerate(acted):
         place = runtime.names.index(name)
-        shown = situation(*acted[:i])
+        shown = situation(*acted[:i], features=features)
         decisions.append(runtime.take(place, shown, runtime.allowed([shown])[0], 0.5))
     called = [name for name in acted if name != "stop"]
     reward = Reward(total, None if turns is None else tuple(turns))

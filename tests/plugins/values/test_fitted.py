@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from attrs import evolve
@@ -14,8 +16,8 @@ from orchestrion_values.learner import chances
 from orchestrion_values.policy import RecordedChoice
 from orchestrion_values.transitions import Transitions, from_steps
 
-from orchestrion import gather
-from tests.plugins.values.support import episode, policy, situation
+from orchestrion import Episode, Problem, Reward, gather
+from tests.plugins.values.support import episode, policy, situation, trajectory
 
 
 def chain(count: int, seed: int = 0) -> Transitions:
@@ -190,6 +192,27 @@ def test_episodes_become_rows_that_follow_each_other() -> None:
     assert data.reward == pytest.approx([-0.1, -0.2, 1.3, 0.5])
     assert data.returns == pytest.approx([1.0, 1.1, 1.3, 0.5])
     assert data.episode.tolist() == [0, 0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("second", "apart"),
+    [
+        ({}, False),
+        ({"features": [2.0]}, True),
+        ({"features": [2.0], "category": "other"}, False),
+        ({"blocked": ["c"]}, True),
+    ],
+)
+def test_situations_differ_if_a_policy_could_react(second: dict[str, Any], apart: bool) -> None:
+    runtime, steps = policy(), []
+    for shown in ({"features": [1.0]}, {"features": [1.0], **second}):
+        first = situation(**shown)
+        allowed = runtime.allowed([first])[0]
+        steps.append(runtime.take(0, first, allowed, 1.0))
+    episodes = [Episode("e", Problem("p"), trajectory("a"), (d,), reward=Reward(1)) for d in steps]
+    data = Transitions.of(runtime, gather(episodes, RecordedChoice))
+    assert data is not None
+    assert data.tells_apart == apart
 
 
 def test_joined_data_is_that_of_all_episodes_at_once() -> None:

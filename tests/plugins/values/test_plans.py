@@ -162,16 +162,30 @@ def test_the_better_of_values_and_sequences_is_kept(by_values: float, kept: Arm)
     runtime = policy()
     session: Any = SimpleNamespace(policy=runtime)
     at_work = learner()
-    plain = [episode(runtime, ["a", "stop"], 0.5)] * 10 + [
-        episode(runtime, ["c", "stop"], 0.1)
-    ] * 10
-    at_work.absorb(plain, session)
+    for acted, reward in (("a", 0.5), ("c", 0.1)):
+        plain = [episode(runtime, [acted, "stop"], reward, features=[n]) for n in range(10)]
+        at_work.absorb(plain, session)
     assert isinstance(runtime.model, FittedModel)
     assert runtime.model.plans == {}  # the values were not yet tried
-    at_work.absorb([episode(runtime, ["b:x", "stop"], by_values)] * 10, session, [LEARNED] * 10)
+    learned = [episode(runtime, ["b:x", "stop"], by_values, features=[0.0])] * 10
+    at_work.absorb(learned, session, [LEARNED] * 10)
     assert runtime.model.plans == {None: kept}
     if kept != LEARNED:
-        assert names(runtime.decide([situation(), situation("a")], [Key(1)] * 2)) == ["a", "stop"]
+        shown = [situation(features=[0.0]), situation("a", features=[0.0])]
+        assert names(runtime.decide(shown, [Key(1)] * 2)) == ["a", "stop"]
+
+
+def test_where_nothing_can_be_reacted_to_the_best_sequence_is_kept_untested() -> None:
+    runtime = policy()
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work = learner(episodes=100, plans=0.1)
+    at_work.absorb([episode(runtime, ["a", "stop"], 0.5)] * 10, session)
+    at_work.absorb([episode(runtime, ["c", "stop"], 0.1)] * 10, session)
+    assert isinstance(runtime.model, FittedModel)
+    assert runtime.model.plans == {None: (0,)}
+    problems, keys = [Problem(f"n{i}") for i in range(4)], [Key(1).child(i) for i in range(4)]
+    assert LEARNED not in at_work._duels(runtime, problems, keys)[2]
+    assert None not in at_work._arms(runtime, problems, keys)
 
 
 def test_sequences_are_saved_with_the_policy() -> None:
@@ -205,7 +219,7 @@ def test_each_category_has_its_own_sequence_and_rivals() -> None:
     runtime = policy()
     at_work = learner(plans=1.0, episodes=100)
     session: Any = SimpleNamespace(policy=runtime)
-    at_work.absorb([episode(runtime, ["a", "stop"], 0.0)], session)
+    at_work.absorb([episode(runtime, ["a", "stop"], 0.0, features=[n]) for n in (0, 1)], session)
     at_work._tried = by_kind(40) + [ArmEpisode(LEARNED, "p", 0.2, kind) for kind in "xy"]
     problems = [Problem(f"n{i}", category="xy"[i % 2]) for i in range(6)]
     keys = [Key(1).child(i) for i in range(6)]
@@ -217,7 +231,7 @@ def test_each_category_has_its_own_sequence_and_rivals() -> None:
     assert (plans["x"], plans["y"]) == ((0,), (1,))
     explored = at_work._arms(runtime, problems * 10, keys * 10)
     for arms, answers in ((explored[::2], 0), (explored[1::2], 1)):
-        assert sum(arm is not None and arm[-1:] == (answers,) for arm in arms) > 18
+        assert sum(arm is not None and arm[-1:] == (answers,) for arm in arms) > 14
 
 
 def test_no_sequences_are_tried_where_none_are_wanted() -> None:
@@ -286,7 +300,7 @@ def test_the_last_third_compares_what_was_learned_with_the_best_sequences() -> N
     problems = [Problem(f"p{i}") for i in range(5)]
 
     async def rollout(jobs: list[Job]) -> list[Episode]:
-        return [episode(runtime, ["a", "stop"], 0.5) for _ in jobs]
+        return [episode(runtime, ["a", "stop"], 0.5, features=[n]) for n in range(len(jobs))]
 
     session: Any = SimpleNamespace(
         policy=runtime, key=Key(1), problems=lambda split: problems, rollout=rollout

@@ -179,7 +179,7 @@ class FittedLearner(ValueLearner):
         s, seed = self.settings, self.key.child("fit", len(self._data)).integer()
         fitted = fit(self._data, seed, members=s.members, trees=s.trees)
         plans: dict[str | None, Arm] = {}
-        if any(attempt.arm == LEARNED for attempt in self._tried):
+        if self._tried and (not self._reacts or any(a.arm == LEARNED for a in self._tried)):
             process = self._process(policy)
             overall = process.seen().ranked
             plans = {None: overall[0]}
@@ -230,6 +230,11 @@ class FittedLearner(ValueLearner):
                 attempt = ArmEpisode(arm, problem.id, reward, problem.category, free, paid)
                 self._tried.append(attempt)
 
+    @property
+    def _reacts(self) -> bool:
+        """Return whether a policy can react to anything; else the values need not be tried."""
+        return self._data is None or self._data.tells_apart
+
     def _process(self, policy: ValuePolicy) -> Process:
         agents = sum(choice is not None for choice in policy.choices)
         return Process(self._tried, agents)
@@ -246,8 +251,9 @@ class FittedLearner(ValueLearner):
         for problem in problems:
             context = process.context(problem.category)
             if context not in rivals:
-                best = process.seen(context).ranked
-                rivals[context] = [LEARNED, *[arm for arm in best if arm != LEARNED][:RIVALS]]
+                best = [arm for arm in process.seen(context).ranked if arm != LEARNED]
+                learned = [LEARNED] if self._reacts else []
+                rivals[context] = [*learned, *best][: RIVALS + 1]
             again += [problem] * len(rivals[context])
             arms += rivals[context]
         meet, count = len(arms) // len(problems), len(problems)
@@ -260,6 +266,8 @@ class FittedLearner(ValueLearner):
         """Return the sequence of each episode; None for a member of the ensemble."""
         result: list[Arm | None] = [None] * len(keys)
         share = self.settings.plans
+        if share and not self._reacts:
+            share = 1.0
         if not share or not self._tried or len(self._tried) >= ENOUGH:
             return result
         random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))

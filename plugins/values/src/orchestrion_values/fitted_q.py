@@ -27,7 +27,8 @@ class FittedQ:
         trees: number of trees on the residuals of the linear values; 0 for none.
         caution: in use, values are lowered by so many standard deviations of the ensemble.
         plans: the share of episodes, after the first and before the last 30 % (300 at most), that
-            follow fixed sequences, at most 200 in total; 0 for no sequences.
+            follow fixed sequences, at most 200 in total; 0 for no sequences. All of them follow
+            some where situations show nothing that a policy could react to.
         runs: folders or names of other runs with the same choices; their stored training episodes
             are learned from too, whatever their policy was.
     """

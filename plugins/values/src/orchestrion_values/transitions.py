@@ -123,6 +123,24 @@ class Transitions:
                 result[i] += result[self.after[i]]
         return result
 
+    @property
+    def tells_apart(self) -> bool:
+        """Return whether two situations after the same choices differ, in one category.
+
+        If none do, there is nothing to react to: a fixed sequence for each category is enough.
+        """
+        shown: dict[tuple[int, tuple[int, ...]], bytes] = {}
+        before: list[tuple[int, ...]] = [()] * len(self)
+        told = self.choices.reshape(len(self), -1)
+        for i, row in enumerate(np.concatenate([self.context, told, self.allowed], axis=1)):
+            where = int(self.category[i]), before[i]
+            seen = row.round(6).tobytes()
+            if shown.setdefault(where, seen) != seen:
+                return True
+            if self.after[i] >= 0:
+                before[self.after[i]] = (*before[i], int(self.choice[i]))
+        return False
+
     def save(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return arrays and plain data."""
         fields = asdict(self, recurse=False)
