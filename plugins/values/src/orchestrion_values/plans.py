@@ -180,15 +180,12 @@ class Process:
     def _likelihood(self, setting: Setting) -> float:
         """Return twice the logarithm of the likelihood, but for a constant."""
         if setting not in self._likelihoods:
-            from scipy.linalg import cho_factor, cho_solve
-
             n = len(self.y)
-            factor = cho_factor(self._covariance(setting), lower=True, check_finite=False)
-            sides = np.stack([np.ones(n), self.y], axis=1)
-            ones, y = cho_solve(factor, sides, check_finite=False).T
-            mean = y.sum() / ones.sum()
-            noise = float((self.y - mean) @ (y - mean * ones)) / n + NOISE
-            size = 2 * float(np.log(factor[0].diagonal()).sum())
+            root = np.linalg.cholesky(self._covariance(setting))
+            ones, y = np.linalg.solve(root, np.stack([np.ones(n), self.y], axis=1)).T
+            left = y - (ones @ y) / (ones @ ones) * ones
+            noise = float(left @ left) / n + NOISE
+            size = 2 * float(np.log(root.diagonal()).sum())
             self._likelihoods[setting] = -size - n * float(np.log(noise))
         return self._likelihoods[setting]
 
