@@ -143,6 +143,21 @@ def test_a_chat_log_is_imported(tmp_path: Path) -> None:
     path.write_text('{"messages": []}\n')
     with pytest.raises(UsageError, match=r"chat.jsonl:1: has no `model`"):
         from_chats(path)
+    path.write_text('{"model": "ft:a"}\n{"model": "ft-a"}\n')
+    with pytest.raises(UsageError, match=r"chat.jsonl:2: .* 'ft:a' and 'ft-a' .* choice 'ft-a'"):
+        from_chats(path)
+    path.write_text('{"model": "a", "tags": ' + "[" * 3000 + "]" * 3000 + "}\n")
+    with pytest.raises(UsageError, match=r"chat.jsonl:1: maximum recursion depth"):
+        from_chats(path)
+
+
+def test_a_line_of_a_chat_log_ends_at_a_line_feed_only(tmp_path: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    text = "one\u2028two\x85three"
+    line = {"model": "a", "messages": [{"role": "user", "content": text}]}
+    path.write_text(json.dumps(line, ensure_ascii=False) + "\n", "utf-8")
+    [record] = from_chats(path).records
+    assert record.context.text == text
 
 
 def test_a_table_is_imported_by_its_columns(tmp_path: Path) -> None:
@@ -156,6 +171,48 @@ def test_a_table_is_imported_by_its_columns(tmp_path: Path) -> None:
     path.write_text("choice,reward\nbig,well\n")
     with pytest.raises(UsageError, match=r"log.csv:2: reward: 'well' is not a number"):
         from_table(path, {})
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("choice,propensity\na,0\n", ":2: this decision cannot be logged: the propensity 0 is"),
+        ("choice,propensity\na,2\n", ":2: this decision cannot be logged: .* <= 1.0"),
+        ("choice,cost\na,-1\n", ":2: this decision cannot be logged: .* >= 0.0"),
+        ("choice,reward\na,1e300\n", ":2: this decision cannot be logged: reward, score and"),
+        ("choice,reward\n,1\n", ":2: this decision cannot be logged: .* length >= 1"),
+        ("choice,episode,step\na,e,-1\n", ":2: this decision cannot be logged: .* >= 0"),
+        ("choice,episode,step\na,e,0\na,e,2\n", ":3: episode 'e': step 2 is there, but step 1"),
+        ("choice,episode,step\na,e,1.7\n", ":2: step: '1.7' is not a whole number"),
+        ("choice,reward\na,1_0\n", ":2: reward: '1_0' is not a number"),
+        ("choice,reward,reward\na,1,2\n", ":1: has two columns 'reward'"),
+        ("choice,reward\n", ": holds no decisions"),
+        ('choice,reward\na,"' + "1" * 200_000 + '"\n', ":1: field larger than"),
+    ],
+)
+def test_a_table_becomes_no_log_that_cannot_be_read(
+    tmp_path: Path, table: str, message: str
+) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(table)
+    with pytest.raises(UsageError, match=message):
+        from_table(path, {})
+
+
+def test_an_empty_feature_is_not_taken_for_0(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("choice,hour\na,4\na, \n")
+    with pytest.raises(UsageError, match=r"log.csv:3: hour: is empty; a feature needs a number"):
+        from_table(path, {"features": "hour"})
+
+
+def test_a_column_that_only_seems_to_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("choice,Propensity,reward,Cost,else\na,0.5,1,2,3\n")
+    imported = from_table(path, {"cost": "Cost"})
+    assert imported.notes == [
+        "the column 'Propensity' is not read; --column propensity=Propensity names it"
+    ]
 
 
 def test_ope_prints_estimates_and_refuses_with_a_code(tmp_path: Path) -> None:
@@ -206,12 +263,27 @@ def test_logs_are_imported_from_chats_and_tables(tmp_path: Path) -> None:
     assert [line.context.features for [line] in read_log(log)] == [(3.0,), (4.0,)]
     chat.write_text('{"model": "big", "tags": {"kind": "x", "paid": 0.1, "liked": true}}\n')
     tags = ("--category", "kind", "--cost", "paid", "--reward", "liked")
-    ran("logs", "import", "chat", chat, log, *tags)
+    ran("logs", "import", "chat", chat, log, *tags, "--force")
     [[line]] = read_log(log)
     assert (line.context.category, line.cost, line.reward) == ("x", 0.1, 1.0)
     for wrong, message in (("choice", "must be FIELD=COLUMN"), ("who=model", "unknown field")):
-        refused = ran("logs", "import", "csv", table, log, "--column", wrong).exception
+        refused = ran("logs", "import", "csv", table, log, "--force", "--column", wrong).exception
         assert message in str(refused)
+
+
+def test_an_import_overwrites_nothing_unless_asked_to(tmp_path: Path) -> None:
+    table, log, link = (tmp_path / name for name in ("t.csv", "log.jsonl", "link.csv"))
+    table.write_text("choice\na\n")
+    log.write_text("kept")
+    link.symlink_to(table)
+    words = ("logs", "import", "csv", table)
+    assert "log.jsonl exists; --force overwrites it" in str(ran(*words, log).exception)
+    assert log.read_text() == "kept"
+    for own in (table, link):
+        assert "is what is imported" in str(ran(*words, own, "--force").exception)
+    assert table.read_text() == "choice\na\n"
+    assert ran(*words, log, "--force").exception is None
+    assert [line.choice for [line] in read_log(log)] == ["a"]
 
 
 def test_a_policy_is_judged_by_a_log_without_propensities(tmp_path: Path) -> None:

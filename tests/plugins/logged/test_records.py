@@ -57,6 +57,9 @@ def test_a_packed_log_reads_like_a_plain_one(tmp_path: Path) -> None:
         ('{"context": {}, "choice": "a", "step": 1}', "step 1 without an episode"),
         ('{"context": {}, "choice": "a", "episode": "e", "step": 1}', "but step 0 is missing"),
         ('{"context": {"hints": {"a": [1], "b": [1, 2]}}, "choice": "a"}', "same number"),
+        ('{"context": {"features": [1e308, -1e308]}, "choice": "a"}', "between -1e+15 and 1e+15"),
+        ('{"context": {"hints": {"a": [1e308]}}, "choice": "a"}', "between -1e+15 and 1e+15"),
+        (f'{{"context": {{"data": {"[" * 3000 + "]" * 3000}}}, "choice": "a"}}', "recursion depth"),
     ],
 )
 def test_a_wrong_line_is_named_with_its_number(tmp_path: Path, line: str, message: str) -> None:
@@ -82,6 +85,14 @@ def test_decisions_of_an_episode_come_together_in_order(tmp_path: Path) -> None:
         for episode, step in (("x", 1), ("y", 0), ("x", 0)):
             writer.append(Logged(Context(), "a", episode=episode, step=step))
     assert [[line.step for line in episode] for episode in read_log(path)] == [[0, 1], [0]]
+
+
+def test_feedback_is_told_by_its_keys_in_any_order_and_spacing(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    decision = '{"step": 0, "episode": "e", "choice": "a", "context": {}}'
+    path.write_text(decision + '\n{ "by": "user", "score": 0.5, "feedback" : "e"}\n')
+    [[line]] = read_log(path)
+    assert line.score == 0.5
 
 
 def test_many_writers_never_mix_their_lines(tmp_path: Path) -> None:
@@ -146,6 +157,11 @@ def test_nothing_is_logged_that_could_not_be_read(tmp_path: Path) -> None:
             writer.append(Logged(Context(), "a", allowed=("b",)))
         with pytest.raises(UsageError, match="propensity"):
             writer.append(Logged(Context(), "a", propensity=2.0))
+        deep: list[object] = []
+        for _ in range(3000):
+            deep = [deep]
+        with pytest.raises(UsageError, match="recursion depth"):
+            writer.append(Logged(Context(data=deep), "a"))
     assert os.path.getsize(tmp_path / "log.jsonl") == 0
     with pytest.raises(StoreError, match="is closed"):
         writer.append(Logged(Context(), "a"))

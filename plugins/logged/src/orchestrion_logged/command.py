@@ -80,15 +80,20 @@ def importing() -> None:
     """Write a log from a run, a chat log or a table."""
 
 
+_force = click.option("--force", is_flag=True, help="Overwrite LOG.")
+
+
 @importing.command("run")
 @click.argument("run")
 @click.argument("log", type=FILE)
 @click.option("--of", "source", default="train", show_default=True, help="Or an evaluation's name.")
+@_force
 @block_option
-def from_a_run(run: str, log: Path, source: str, block: tuple[str, ...]) -> int:
+def from_a_run(run: str, log: Path, source: str, force: bool, block: tuple[str, ...]) -> int:
     """Write the decisions of RUN to LOG."""
     from orchestrion_logged.importing import from_run
 
+    _refuse_existing(log, None, force)
     return _write(log, in_loop(from_run(run, source, block)))
 
 
@@ -98,10 +103,14 @@ def from_a_run(run: str, log: Path, source: str, block: tuple[str, ...]) -> int:
 @click.option("--category", default="category", show_default=True, help="Tag of the category.")
 @click.option("--reward", default="reward", show_default=True, help="Tag of the feedback.")
 @click.option("--cost", default="cost", show_default=True, help="Tag of the cost.")
-def from_a_chat_log(file: Path, log: Path, category: str, reward: str, cost: str) -> int:
+@_force
+def from_a_chat_log(
+    file: Path, log: Path, category: str, reward: str, cost: str, force: bool
+) -> int:
     """Write the requests of FILE (JSON lines, as OpenAI's) to LOG; the model is the choice."""
     from orchestrion_logged.importing import from_chats
 
+    _refuse_existing(log, file, force)
     return _write(log, from_chats(file, category, reward, cost))
 
 
@@ -115,10 +124,12 @@ def from_a_chat_log(file: Path, log: Path, category: str, reward: str, cost: str
     metavar="FIELD=COLUMN",
     help="The column of a field, e.g. --column choice=model --column features=length,hour.",
 )
-def from_a_table(file: Path, log: Path, columns: tuple[str, ...]) -> int:
+@_force
+def from_a_table(file: Path, log: Path, columns: tuple[str, ...], force: bool) -> int:
     """Write the rows of FILE to LOG."""
     from orchestrion_logged.importing import from_table
 
+    _refuse_existing(log, file, force)
     named: dict[str, str] = {}
     for pair in columns:
         field, equals, column = pair.partition("=")
@@ -126,6 +137,15 @@ def from_a_table(file: Path, log: Path, columns: tuple[str, ...]) -> int:
             raise UsageError(f"--column {pair}: must be FIELD=COLUMN")
         named[field] = column
     return _write(log, from_table(file, named))
+
+
+def _refuse_existing(log: Path, source: Path | None, force: bool) -> None:
+    if not log.exists():
+        return
+    if source is not None and source.exists() and log.samefile(source):
+        raise UsageError(f"{log}: is what is imported; name another file for the log")
+    if not force:
+        raise UsageError(f"{log} exists; --force overwrites it")
 
 
 def _write(log: Path, imported: Imported) -> int:

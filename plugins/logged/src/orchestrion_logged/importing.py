@@ -28,7 +28,8 @@ from orchestrion import (
     is_blocked,
 )
 from orchestrion_logged.decisions import STOP, activation
-from orchestrion_logged.records import Context, Logged, check_record, context_of
+from orchestrion_logged.reading import episodes_of
+from orchestrion_logged.records import Context, Logged, check_record, checked, context_of
 
 
 @frozen
@@ -121,8 +122,10 @@ def _replayed(
                 status=turn.status if turn is not None else "completed",
             )
         )
-        if check_record(lines[-1]):
+        if lines[-1].choice not in (lines[-1].allowed or ()):
             return [], "in a replay of its turns, the task does not allow its choice"
+        if wrong := check_record(lines[-1]):
+            return [], wrong
     return lines, ""
 
 
@@ -147,7 +150,8 @@ def from_chats(
     A line has the `model`, or a `request` or `body` that has it; `messages`, of which the last of
     role "user" is the text, likewise; and tags, in `metadata` or `tags` or beside the rest:
     `category`, `reward` (a number, true or false; also `feedback` and `score`), `cost` (also `usd`)
-    and `propensity`. The choice is the model. Lines without a model are refused.
+    and `propensity`. The choice is the model. Lines without a model are refused, and so are two
+    models that would become one choice.
 
     Args:
         path: the file.
@@ -158,35 +162,43 @@ def from_chats(
     Raises:
         UsageError: a line is no such request; the message names it.
     """
-    records, unrated = [], 0
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    lines: list[tuple[str, Logged]] = []
+    models: dict[str, str] = {}
+    unrated = 0
+    # JSON strings may hold other characters at which `splitlines` splits.
+    for number, line in enumerate(_text(path).split("\n"), 1):
         if not line.strip():
             continue
         where = f"{path}:{number}"
         try:
             data = msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise UsageError(f"{where}: {error}") from error
         body = next((data[k] for k in ("request", "body") if isinstance(data.get(k), dict)), data)
         tags = {**_tags(body), **_tags(data)}
         model = body.get("model")
         if not isinstance(model, str) or not model:
             raise UsageError(f"{where}: has no `model`, which is the choice")
+        choice = model.replace(":", "-")  # colons separate agent and option in a choice
+        other = models.setdefault(choice, model)
+        if other != model:
+            raise UsageError(
+                f"{where}: the models {other!r} and {model!r} would both be the choice "
+                f"{choice!r}; rename one of them"
+            )
         feedback = _first(tags, data, reward, "feedback", "score")
         unrated += feedback is None
-        records.append(
-            Logged(
-                Context(text=_question_in(body), category=str(_first(tags, data, category) or "")),
-                # Colons separate agent and option in a choice.
-                model.replace(":", "-"),
-                reward=_number(feedback, f"{where}: {reward}"),
-                cost=_number(_first(tags, data, cost, "usd"), f"{where}: {cost}") or 0.0,
-                propensity=_number(_first(tags, data, "propensity"), f"{where}: propensity"),
-                tags=tags,
-            )
+        record = Logged(
+            Context(text=_question_in(body), category=str(_first(tags, data, category) or "")),
+            choice,
+            reward=_number(feedback, f"{where}: {reward}"),
+            cost=_number(_first(tags, data, cost, "usd"), f"{where}: {cost}") or 0.0,
+            propensity=_number(_first(tags, data, "propensity"), f"{where}: propensity"),
+            tags=tags,
         )
-    notes = [f"{unrated} of {len(records)} requests have no feedback"] if unrated else []
-    return Imported(records, notes)
+        lines.append((where, record))
+    notes = [f"{unrated} of {len(lines)} requests have no feedback"] if unrated else []
+    return _imported(path, lines, notes)
 
 
 def _tags(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,12 +222,21 @@ def _question_in(body: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else ""
 
 
+def _imported(path: Path, lines: Sequence[tuple[str, Logged]], notes: list[str]) -> Imported:
+    """Return what a file holds, after checking it as a reader of the log would."""
+    for where, record in lines:
+        checked(record, where)
+    episodes_of(path, lines, notes)
+    return Imported([record for _, record in lines], notes)
+
+
 def _number(value: Any, where: str) -> float | None:
     if value is None or value == "":
         return None
     try:
-        number = float(value)
-    except (TypeError, ValueError):
+        # Python's own form 1_0 is no number in a table.
+        number = math.nan if "_" in str(value) else float(value)
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise UsageError(f"{where}: {value!r} is not a number")
@@ -252,6 +273,13 @@ def from_table(path: Path, columns: Mapping[str, str]) -> Imported:
         UsageError: a column is missing, or a line is wrong; the message names it.
     """
     rows = csv.DictReader(io.StringIO(_text(path)))
+    try:
+        return _table(path, rows, columns)
+    except csv.Error as error:
+        raise UsageError(f"{path}:{rows.line_num}: {error}") from error
+
+
+def _table(path: Path, rows: csv.DictReader[str], columns: Mapping[str, str]) -> Imported:
     header = rows.fieldnames or []
     if strange := [name for name in columns if name not in COLUMNS]:
         fields = ", ".join(COLUMNS)
@@ -261,7 +289,19 @@ def from_table(path: Path, columns: Mapping[str, str]) -> Imported:
         lacking = [c for c in at[name].split(",") if c not in header]
         if lacking:
             raise UsageError(f"{path}:1: has no column {lacking[0]!r}; it has {', '.join(header)}")
-    return Imported([_row(row, at, f"{path}:{rows.line_num}") for row in rows])
+    used = {column for name in at.values() for column in name.split(",")}
+    if twice := [column for column in header if column in used and header.count(column) > 1]:
+        raise UsageError(f"{path}:1: has two columns {twice[0]!r}; rename one of them")
+    notes = [
+        f"the column {column!r} is not read; --column {name}={column} names it"
+        for column in header
+        if column not in used and (name := column.strip().casefold()) in COLUMNS
+    ]
+    lines = []
+    for row in rows:
+        where = f"{path}:{rows.line_num}"
+        lines.append((where, _row(row, at, where)))
+    return _imported(path, lines, notes)
 
 
 def _row(row: Mapping[str, str | None], at: Mapping[str, str], where: str) -> Logged:
@@ -273,13 +313,17 @@ def _row(row: Mapping[str, str | None], at: Mapping[str, str], where: str) -> Lo
 
     if None in row or None in row.values():
         raise UsageError(f"{where}: has more or fewer fields than the header")
-    features = [_number(row[c], f"{where}: {c}") for c in at["features"].split(",") if c]
-    record = Logged(
-        Context(
-            text=text("text"),
-            category=text("category"),
-            features=tuple(0.0 if value is None else value for value in features),
-        ),
+    features = []
+    for column in filter(None, at["features"].split(",")):
+        value = _number((row[column] or "").strip(), f"{where}: {column}")
+        if value is None:
+            raise UsageError(f"{where}: {column}: is empty; a feature needs a number")
+        features.append(value)
+    step = number("step") or 0.0
+    if not step.is_integer():
+        raise UsageError(f"{where}: {at['step']}: {text('step')!r} is not a whole number")
+    return Logged(
+        Context(text=text("text"), category=text("category"), features=tuple(features)),
         text("choice"),
         tuple(text("allowed").split("|")) if text("allowed") else None,
         number("propensity"),
@@ -287,11 +331,8 @@ def _row(row: Mapping[str, str | None], at: Mapping[str, str], where: str) -> Lo
         number("score"),
         number("cost") or 0.0,
         text("episode"),
-        int(number("step") or 0),
+        int(step),
     )
-    if wrong := check_record(record):
-        raise UsageError(f"{where}: {wrong}")
-    return record
 
 
 def _text(path: Path) -> str:

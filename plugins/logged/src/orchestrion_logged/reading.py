@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 from attrs import Factory, frozen
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from orchestrion import UsageError
@@ -25,12 +26,25 @@ from orchestrion_logged.served import STEPS, Feedback, ServedRequest, ServedStep
 _REPORTED = 5
 """The maximum of errors that are reported for one log."""
 _DECISION = msgspec.json.Decoder(Logged)
-_OTHERS: Mapping[bytes, Any] = {
-    b'{"served"': msgspec.json.Decoder(ServedRequest),
-    b'{"feedback"': msgspec.json.Decoder(Feedback),
-    b'{"step"': msgspec.json.Decoder(ServedStep),
+_OTHERS: Mapping[str, Any] = {
+    "served": msgspec.json.Decoder(ServedRequest),
+    "feedback": msgspec.json.Decoder(Feedback),
+    "step": msgspec.json.Decoder(ServedStep),
 }
-"""By the beginning of a line; any other is a decision."""
+"""By a key that the line has, if it has no `context` or `choice`; any other is a decision."""
+
+
+class _Keys(msgspec.Struct):
+    """The keys that tell the kinds of lines apart; values are not read."""
+
+    context: Raw | UnsetType = UNSET
+    choice: Raw | UnsetType = UNSET
+    served: Raw | UnsetType = UNSET
+    feedback: Raw | UnsetType = UNSET
+    step: Raw | UnsetType = UNSET
+
+
+_KEYS = msgspec.json.Decoder(_Keys)
 
 
 @frozen
@@ -80,7 +94,7 @@ def read(path: Path) -> Log:
                 wrong = check_record(record)
                 if not wrong and count != width:
                     wrong = f"`features` has {count} numbers, but {width} in the first line"
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             wrong = str(error)
             if folder and not isinstance(error, msgspec.ValidationError):
                 damaged.append(f"{where}: {wrong}")
@@ -102,14 +116,16 @@ def read(path: Path) -> Log:
         notes.append(f"left out: {len(damaged)} damaged lines, the first is {damaged[0]}")
     if torn:
         notes.append(_torn(torn))
-    return _served(lines, notes) if folder else Log(_episodes(path, lines, notes), notes)
+    return _served(lines, notes) if folder else Log(episodes_of(path, lines, notes), notes)
 
 
 def _decoded(line: bytes) -> Logged | ServedRequest | Feedback | ServedStep:
-    for start, decoder in _OTHERS.items():
-        if line.startswith(start):
-            record: ServedRequest | Feedback | ServedStep = decoder.decode(line)
-            return record
+    keys = _KEYS.decode(line)
+    if keys.context is UNSET and keys.choice is UNSET:
+        for name, decoder in _OTHERS.items():
+            if getattr(keys, name) is not UNSET:
+                record: ServedRequest | Feedback | ServedStep = decoder.decode(line)
+                return record
     return _DECISION.decode(line)
 
 
@@ -121,7 +137,7 @@ def _cut_off(line: bytes) -> bool:
         except msgspec.DecodeError as error:
             if "truncated" in str(error):  # errors of msgspec are of one class
                 return True
-        except UnicodeDecodeError:
+        except (UnicodeDecodeError, RecursionError):
             return False
     return False
 
@@ -130,10 +146,19 @@ def _torn(count: int) -> str:
     return f"left out: {count} lines that were cut off, or are being written"
 
 
-def _episodes(
+def episodes_of(
     path: Path, lines: Sequence[tuple[str, Logged | Feedback]], notes: list[str]
 ) -> list[LoggedEpisode]:
-    """Return the decisions of a file, by episode."""
+    """Return the decisions of a file, by episode.
+
+    Args:
+        path: of the file.
+        lines: each with its place.
+        notes: what is left out is added.
+
+    Raises:
+        UsageError: there are no decisions, or the steps of an episode have a gap.
+    """
     episodes: dict[str, list[tuple[str, Logged]]] = {}
     scores: list[Feedback] = []
     for where, record in lines:

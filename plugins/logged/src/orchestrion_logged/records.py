@@ -25,6 +25,8 @@ _LEAST = 1e-6
 """With a smaller propensity, one decision would outweigh a million others."""
 MOST = 1e9
 """Larger rewards would dominate every mean."""
+_WIDEST = 1e15
+"""Larger features are no exact numbers any more, and their squares may overflow."""
 
 Number = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -97,14 +99,17 @@ def check_record(record: Logged) -> str:
     numbers = (record.reward or 0.0, record.score or 0.0, record.cost)
     if any(abs(number) > MOST for number in numbers):
         return f"reward, score and cost must lie between -{MOST:g} and {MOST:g}"
+    context = record.context
+    if any(abs(x) > _WIDEST for part in (context.features, *context.hints.values()) for x in part):
+        return f"`features` and `hints` must lie between -{_WIDEST:g} and {_WIDEST:g}"
     if record.step and not record.episode:
         return f"step {record.step} without an episode; set `episode`"
-    if len({len(hint) for hint in record.context.hints.values()}) > 1:
+    if len({len(hint) for hint in context.hints.values()}) > 1:
         return "`hints` must have the same number of values for every choice"
     return ""
 
 
-def checked(record: Logged, where: Path) -> bytes:
+def checked(record: Logged, where: Path | str) -> bytes:
     """Return the line of a decision, with its end, after checking it as a reader would.
 
     Raises:
@@ -112,11 +117,11 @@ def checked(record: Logged, where: Path) -> bytes:
     """
     if wrong := check_record(record):
         raise UsageError(f"{where}: this decision cannot be logged: {wrong}")
-    line = msgspec.json.encode(record)
     # Types are not checked when a record is made.
     try:
+        line = msgspec.json.encode(record)
         _DECODER.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{where}: this decision cannot be logged: {error}") from error
     return line + b"\n"
 

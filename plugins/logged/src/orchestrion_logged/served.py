@@ -214,7 +214,6 @@ class ServedLog:
 
 
 def _line(record: ServedRequest | Feedback | ServedStep) -> bytes:
-    # The name of its kind comes first, so that readers can tell lines apart.
     return msgspec.json.encode(record) + b"\n"
 
 
