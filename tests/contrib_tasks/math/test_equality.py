@@ -76,6 +76,12 @@ def no_symbols(given: str, wanted: str) -> bool:
         ("6 cc", "6"),
         ("6 xy", "6xy"),
         ("f(x) = 2x+1", "f(x)=2x+1"),
+        ("1 1/2", "1.5"),
+        ("-2 3/4 cups", "-2.75"),
+        ("10 000 km", "10000"),
+        (r"\emptyset", r"\varnothing"),
+        (r"\{ \}", "∅"),
+        (r"3\text{ million dollars}", "3 million"),
     ],
 )
 def test_writings_of_one_answer_are_equal(given: str, wanted: str) -> None:
@@ -125,6 +131,15 @@ def test_writings_of_one_answer_are_equal(given: str, wanted: str) -> None:
         ("z=2x+1", "y=2x+1"),
         ("6 xy", "6"),
         ("6", "6 ab"),
+        ("1 1/2", r"\frac{11}{2}"),
+        ("2 3", "23"),
+        ("1.5 2", "1.52"),
+        ("3 million", "3"),
+        (r"3\text{ Billion}", "3"),
+        ("3 hundred dollars", "3"),
+        ("3 and a half", "3"),
+        ("2 thirds", "2"),
+        (r"\emptyset", "0"),
     ],
 )
 def test_other_answers_are_not(given: str, wanted: str) -> None:

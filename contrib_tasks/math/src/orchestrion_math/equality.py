@@ -17,15 +17,23 @@ _GONE = re.compile(
     r"|\^\s*\{?\s*\\(?:circ|degree)\s*\}?|\\degree|°|~"
 )
 _WORDS = r"\\(?:text|textbf|textit|mathrm|mathbf|mbox|rm|operatorname)\s*\{([^{}]*)\}"
-_NO_BASE = r"(?!.*\bbase\b)"  # "base four" is part of a number, and no unit
-_UNIT = re.compile(rf"(?<=[\d.)}}\]]){_NO_BASE}\s*(?:{_WORDS}\s*)(?:\^\s*\{{?\d\}}?)?$")
+# "base four", "million" and "and a half" are part of a number, and no unit.
+_NO_NUMBER = (
+    r"(?!.*\b(?i:base|dozen|hundred|thousand|million|billion|trillion|half|halves"
+    r"|(?:third|fourth|fifth|sixth|eighth|tenth)s?)\b)"
+)
+_UNIT = re.compile(rf"(?<=[\d.)}}\]]){_NO_NUMBER}\s*(?:{_WORDS}\s*)(?:\^\s*\{{?\d\}}?)?$")
 _UNKNOWNS = r"(?!cc)(?:[abc]{2,3}|[pqr]{2,3}|[uvw]{2,3}|[xyz]{2,3}|mn)(?![a-zA-Z])"  # no units
 _PLAIN_UNIT = re.compile(
-    rf"{_NO_BASE}(?:(?<=\d)\s+(?!{_UNKNOWNS})[a-zA-Z]{{2,}}|(?<=\}})\s+(?:[ckm]m|ft|[a-zA-Z]{{4,}}))\.?"
+    rf"{_NO_NUMBER}(?:(?:(?<=\d)|(?<=illion)|(?<=thousand)|(?<=hundred)|(?<=dozen))"
+    rf"\s+(?!{_UNKNOWNS})[a-zA-Z]{{2,}}|(?<=\}})\s+(?:[ckm]m|ft|[a-zA-Z]{{4,}}))\.?"
     r"(?:\s+[a-zA-Z]+\.?)*$"
 )
 _NAMED = re.compile(r"^([a-zA-Z](?:\([a-zA-Z]\))?)\s*(?:=|\\in(?![a-zA-Z]))\s*(?![^=]*=)")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_SPACED_THOUSANDS = re.compile(r"(?<![\d.,] )\b\d{1,3}(?: \d{3})+\b(?! ?[\d/])")
+_MIXED = re.compile(r"(?<=\d) (\d+)/(\d+)(?![\d/])")
+_EMPTY = re.compile(r"\\emptyset(?![a-zA-Z])|∅|\\\{ ?\\\}")
 _SHORT_FRAC = re.compile(r"\\frac\s*(?:\{([^{}]*)\}|(\d))\s*(?:\{([^{}]*)\}|(\w))")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\w)")
 _BASED = re.compile(r"\(?([-+]?[\dA-Z.]*\d[\dA-Z.]*)\)?_\{?(\d+)\}?")
@@ -45,7 +53,7 @@ def normal(text: str) -> str:
     """Return an answer without what the graders of GSM8K and MATH ignore.
 
     These are signs of money and percent, units, degrees, spacing, sizes of brackets, forms of
-    fractions, a leading "x =" and separators of thousands.
+    fractions and of the empty set, a leading "x =" and separators of thousands.
     """
     return _named(text)[1]
 
@@ -63,8 +71,12 @@ def _named(text: str) -> tuple[str, str]:
     text = _NAMED.sub("", text)
     text = _SHORT_FRAC.sub(lambda m: f"\\frac{{{m[1] or m[2]}}}{{{m[3] or m[4]}}}", text)
     text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
-    # The space between a command and letters after it has to stay.
-    text = re.sub(r"(\\[a-zA-Z]+) (?=[a-zA-Z])", "\\1\0", text).replace(" ", "").replace("\0", " ")
+    text = _EMPTY.sub(r"\\varnothing", text)
+    text = _MIXED.sub(r"\\frac{\1}{\2}", text)
+    text = _SPACED_THOUSANDS.sub(lambda m: m[0].replace(" ", ""), text)
+    # The space between a command and letters after it has to stay, and that between two numbers.
+    text = re.sub(r"(\\[a-zA-Z]+) (?=[a-zA-Z])|(?<=[\d.]) (?=\.?\d)", "\\1\0", text)
+    text = text.replace(" ", "").replace("\0", " ")
     text = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
     return named[1] if named else "", text
 
