@@ -199,8 +199,11 @@ def test_seeds_are_of_one_split_alone_and_hidden() -> None:
     assert [len(drawn) for drawn in seeds] == [64, 16, 32]
     assert len(set.union(*seeds)) == 64 + 16 + 32
     assert LAKE.problem_from("17").hidden == {"seed": 17}
-    with pytest.raises(UsageError, match="a seed such as 17; got 'north'"):
-        LAKE.problem_from("north")
+    for text in ("north", "9" * 19, "9" * 5000):
+        with pytest.raises(
+            UsageError, match=f"a seed such as 17, of .* 18 digits; got '{text[:5]}"
+        ):
+            LAKE.problem_from(text)
 
 
 class Place:

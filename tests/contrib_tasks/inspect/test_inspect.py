@@ -250,7 +250,7 @@ def points(value: Any) -> Any:
 @inspect_ai.task
 def made(**settings: Any) -> inspect_ai.Task:
     sample = Sample("Write.", target="x", **settings.pop("sample", {}))
-    scorers = {"asks": asks(), "points": points(7), "none": None}
+    scorers = {"asks": asks(), "points": points(7), "none": None, "text": points("excellent")}
     return inspect_ai.Task([sample], scorer=scorers[settings.pop("by", "asks")], **settings)
 
 
@@ -280,7 +280,11 @@ def test_what_an_answer_cannot_solve_is_refused(
 
 @pytest.mark.parametrize(
     ("by", "message"),
-    [("asks", "the evaluation asks a model: set `model`"), ("points", "points gave 7; want one")],
+    [
+        ("asks", "the evaluation asks a model: set `model`"),
+        ("points", "points gave 7; want one"),
+        ("text", "points gave 'excellent', which is no grade of Inspect; want C"),
+    ],
 )
 def test_a_scorer_that_cannot_be_used_is_named(by: str, message: str) -> None:
     task = opened("made", args={"by": by})

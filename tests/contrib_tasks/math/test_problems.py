@@ -66,6 +66,13 @@ def test_a_folder_with_a_problem_a_file_is_read(tmp_path: Path) -> None:
         ({"question": "?", "answer": "18"}, "no last line"),
         ({"question": "", "answer": "#### 1"}, '"question" is missing'),
         ({"problem": "?", "solution": "it is 5"}, "no \\boxed"),
+        ({"problem": "?", "answer": [1]}, '"answer" is [1]; want text or a number'),
+        ({"problem": "?", "answer": {}}, '"answer" is {}; want'),
+        ({"problem": "?", "answer": True}, '"answer" is True; want'),
+        ({"problem": "?", "answer": float("nan")}, '"answer" is nan; want'),
+        ({**GSM8K, "answer": "#### 7"}, "p.jsonl:1, with the same question"),
+        ({"problem": "\ud800", "answer": "1"}, "surrogates not allowed"),
+        ("[" * 100_000 + "\n", "is not JSON: maximum recursion depth"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, row: object, said: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_search.documents import Document
+from orchestrion_search.documents import Document, read_corpus
 from orchestrion_search.questions import load
 from orchestrion_search.task import Search
 
@@ -52,10 +52,31 @@ def test_one_question_a_line_is_read_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "maximum recursion depth"),
+        ('{"title": "\\ud800"}', "surrogates not allowed"),
+    ],
+)
+def test_json_that_no_record_can_hold_is_named_with_its_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{text}\n")
+    for read in (load, read_corpus):
+        with pytest.raises(UsageError, match=rf"rows\.jsonl:1: .*{message}"):
+            read(path)
+    path.rename(tmp_path / "rows.json")
+    with pytest.raises(UsageError, match=message):
+        load(tmp_path / "rows.json")
+
+
+@pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"question": None}, "'question' is no text"),
         ({"answer": " "}, "'answer' is no text"),
+        ({"answer": "?!"}, "'answer' has no letter or digit"),
         ({"context": [["only a title"]]}, r"'context': want \[\[title"),
         ({"context": [["t", "no list"]]}, r"'context': want \[\[title"),
         ({"supporting_facts": [1]}, "'supporting_facts': want"),

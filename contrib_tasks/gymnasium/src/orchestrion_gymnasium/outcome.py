@@ -21,6 +21,8 @@ from orchestrion import (
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+_DIGITS = 18
+"""Of a seed: more may not fit in the 64 bits that records have for it."""
 
 
 @frozen
@@ -108,10 +110,13 @@ class OpenedSeeds(Task):
         """Return the problem of the seed in a text.
 
         Raises:
-            UsageError: the text is not a whole number of at least 0.
+            UsageError: the text is not a whole number of at least 0, with at most 18 digits.
         """
-        if not text.strip().isdecimal():
-            raise UsageError(f"the input of this task is a seed such as 17; got {text!r:.80}")
+        if not text.strip().isdecimal() or len(text.strip()) > _DIGITS:
+            raise UsageError(
+                f"the input of this task is a seed such as 17, of at most {_DIGITS} digits; "
+                f"got {text!r:.80}"
+            )
         return self._problem("input", int(text))
 
 

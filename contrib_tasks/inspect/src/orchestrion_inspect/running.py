@@ -14,7 +14,7 @@ from attrs import define, field
 from inspect_ai import Task as Evaluation
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ChatMessage, ChatMessageUser, ModelName, ModelOutput
-from inspect_ai.scorer import Score, Scorer, Target, value_to_float
+from inspect_ai.scorer import INCORRECT, NOANSWER, Score, Scorer, Target, value_to_float
 from inspect_ai.solver import TaskState, chain
 from inspect_ai.util import registry_create, registry_info
 
@@ -289,7 +289,7 @@ def _number(score: Score | None, name: str) -> float | None:
     """Return a score as a number; None for a withheld one, for which Inspect writes NaN.
 
     Raises:
-        RunError: it is not a number from 0 to 1.
+        RunError: it is not a number from 0 to 1, nor a known grade.
     """
     if score is None:
         return None
@@ -297,9 +297,22 @@ def _number(score: Score | None, name: str) -> float | None:
         value = float(value_to_float()(score.value))
         if math.isnan(value):
             return None
+        if value == 0.0 and isinstance(score.value, str) and not _says_zero(score.value):
+            raise RunError(
+                f"the scorer {name} gave {score.value!r:.80}, which is no grade of Inspect; want "
+                "C, P, I, N, yes, no or a number from 0 to 1"
+            )
         if 0 <= value <= 1:
             return value
     raise RunError(f"the scorer {name} gave {score.value!r:.80}; want one number from 0 to 1")
+
+
+def _says_zero(grade: str) -> bool:
+    """Return whether a grade that Inspect reads as 0 means it: what it cannot read is 0 too."""
+    try:
+        return float(grade) == 0.0
+    except ValueError:
+        return grade in (INCORRECT, NOANSWER) or grade.lower() in ("no", "false")
 
 
 async def _apart(work: Any) -> Any:

@@ -9,6 +9,7 @@ MATH    {"problem", "solution"} with the answer in the solution's last box, and 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from orchestrion_prompted import read_response
 
 from orchestrion import Problem, UsageError
+from orchestrion_math.equality import normal
 
 _MARKED = re.compile(r"^####\s*(\S.*)$", re.M)
 SHOWN = 10
@@ -27,9 +29,10 @@ def load(path: Path) -> tuple[Problem, ...]:
     """Return the different problems of a file or a folder.
 
     Raises:
-        UsageError: something cannot be read, or has another form; names file and line.
+        UsageError: something cannot be read, or has another form, or a question has two answers;
+            names file and line.
     """
-    problems: dict[str, Problem] = {}
+    problems: dict[str, tuple[Problem, str]] = {}
     wrong: list[str] = []
     for place, text, name in _rows(path):
         try:
@@ -37,13 +40,20 @@ def load(path: Path) -> tuple[Problem, ...]:
         except ValueError as error:
             wrong.append(f"{place}: {error}")
         else:
-            problems.setdefault(problem.text, problem)
+            before, where = problems.setdefault(problem.text, (problem, place))
+            if normal(_answer(before)) != normal(_answer(problem)):
+                wrong.append(f"{place}: has another answer than {where}, with the same question")
     if wrong:
         more = f"\n  and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         raise UsageError("\n  ".join([f"{path}: {len(wrong)} wrong", *wrong[:SHOWN]]) + more)
     if not problems:
         raise UsageError(f"{path}: no problem in it; want *.jsonl, or a folder of *.json")
-    return tuple(problems.values())
+    return tuple(problem for problem, _ in problems.values())
+
+
+def _answer(problem: Problem) -> str:
+    assert isinstance(problem.hidden, dict)
+    return str(problem.hidden["answer"])
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
@@ -66,7 +76,9 @@ def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
 def _problem(line: str, name: str) -> Problem:
     try:
         row = json.loads(line)
-    except ValueError as error:
+        if r"\ud" in line.lower():  # half of a pair of surrogates is no character
+            json.dumps(row, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"is not JSON: {error}") from None
     if not isinstance(row, dict):
         raise ValueError(f"is a {type(row).__name__}; want an object")
@@ -90,6 +102,10 @@ def _gsm8k(row: Mapping[str, Any], name: str) -> Problem:
 
 def _math(row: Mapping[str, Any], name: str) -> Problem:
     given = row.get("answer")
+    if isinstance(given, bool | list | dict) or (
+        isinstance(given, float) and not math.isfinite(given)
+    ):
+        raise ValueError(f'"answer" is {given!r:.80}; want text or a number')
     answer = str(given) if given is not None else read_response(_text(row, "solution"), "boxed")
     if not answer or not answer.strip():
         raise ValueError('has no "answer", and no \\boxed{...} in its "solution"')

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 from attrs import frozen
 
@@ -95,7 +95,7 @@ def read_corpus(path: Path) -> tuple[Document, ...]:
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             try:
-                row = json.loads(line)
+                row = read_json(line)
                 documents.append(Document(_text(row, "title"), _text(row, "text")))
             except (ValueError, TypeError, KeyError) as error:
                 raise UsageError(
@@ -122,6 +122,22 @@ def _text(row: dict[str, object], name: str) -> str:
     value = row[name]
     if not isinstance(value, str):
         raise TypeError(f"{name!r} is no text")
+    return value
+
+
+def read_json(text: str) -> Any:
+    """Return the value of JSON text.
+
+    Raises:
+        ValueError: it is no JSON, is nested too deeply, or has half of a pair of surrogates, which
+            is no character.
+    """
+    try:
+        value = json.loads(text)
+        if r"\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
     return value
 
 

@@ -10,7 +10,6 @@ The paragraphs of all questions are the corpus. "context" can be left out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from typing import Any
 from attrs import frozen
 
 from orchestrion import Problem, UsageError
-from orchestrion_search.documents import Document, read_text
+from orchestrion_search.answers import normal
+from orchestrion_search.documents import Document, read_json, read_text
 
 SHOWN = 10
 """The most mistakes that an error lists."""
@@ -65,12 +65,12 @@ def _rows(path: Path, wrong: list[str]) -> Iterator[tuple[str, str, Any]]:
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 try:
-                    yield f"{path}:{number}", f"{path.stem}-{number}", json.loads(line)
+                    yield f"{path}:{number}", f"{path.stem}-{number}", read_json(line)
                 except ValueError as error:
                     wrong.append(f"{path}:{number}: is not JSON: {error}")
         return
     try:
-        rows = json.loads(text)
+        rows = read_json(text)
     except ValueError as error:
         raise UsageError(f"{path}: is not JSON: {error}") from error
     if not isinstance(rows, list):
@@ -87,6 +87,8 @@ def _question(row: Any, name: str) -> tuple[Problem, list[Document]]:
         raise TypeError("'question' is no text")
     if not isinstance(answer, str) or not answer.strip():
         raise TypeError("'answer' is no text")
+    if not normal(answer):
+        raise ValueError(f"'answer' has no letter or digit, and cannot be given: {answer!r:.80}")
     facts = row.get("supporting_facts") or []
     if not all(isinstance(entry, list) and entry and isinstance(entry[0], str) for entry in facts):
         raise TypeError("'supporting_facts': want [[title, number], ...]")
