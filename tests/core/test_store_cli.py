@@ -124,6 +124,7 @@ def test_show_tells_one_episode_turn_by_turn(root: Path) -> None:
         (["prune", "--delete"], "say what to prune"),
         (["prune", "relay-2", "--delete", "--retention", "none"], "say what to prune"),
         (["prune", "relay-2", "--keep-newest", "1"], "leave RUN out"),
+        (["prune", "--keep-newest", "1", "--retention", "episodes"], "leave --retention"),
     ],
 )
 def test_what_cannot_be_done_is_a_usage_error(root: Path, words: list[str], said: str) -> None:
@@ -188,6 +189,26 @@ def test_prune_keeps_the_newest_runs(root: Path) -> None:
     assert [run["name"] for run in result["runs"]] == ["relay-1"]
     assert names(root) == {"relay-2"}
     assert invoke(root, "prune", "--keep-newest", "1").output == "nothing to prune\n"
+
+
+def test_prune_deletes_nothing_through_a_link(root: Path) -> None:
+    (root / "link-9").symlink_to("relay-1")
+    result = invoke(root, "prune", "link-9", "--delete")
+    assert result.exit_code == 2
+    assert f"is a link; to delete the run, name {(root / 'relay-1').resolve()}" in result.stderr
+    result = invoke(root, "prune", "--keep-newest", "1")
+    assert "left alone" in result.stderr
+    assert "relay-1: deleted" in result.stdout
+    assert (root / "relay-2").is_dir()
+
+
+def test_prune_takes_a_run_that_is_named_twice_once(root: Path) -> None:
+    (root / "link-9").symlink_to("relay-1")
+    result = json_of(root, "prune", "relay-1", "link-9", "--retention", "episodes")
+    assert [run["name"] for run in result["runs"]] == ["link-9"]
+    result = json_of(root, "prune", "relay-2", str(root / "relay-2"), "--delete")
+    assert [run["name"] for run in result["runs"]] == ["relay-2"]
+    assert names(root) == {"relay-1", "link-9"}
 
 
 def test_prune_leaves_a_run_in_use_alone(root: Path) -> None:

@@ -45,7 +45,10 @@ def prune_command(
     root: Path,
     as_json: bool,
 ) -> None:
-    """Free disk space: drop parts of runs, or whole runs. A run in use is left alone."""
+    """Free disk space: drop parts of runs, or whole runs. A run in use is left alone.
+
+    Runs are not deleted through links.
+    """
     from orchestrion._store import find_run
 
     shrinking = retention is not None or checkpoints is not None
@@ -56,8 +59,16 @@ def prune_command(
         )
     if keep_newest is not None and runs:
         raise UsageError("--keep-newest N selects among all runs; leave RUN out")
+    if keep_newest is not None and shrinking:
+        raise UsageError(
+            "--keep-newest N deletes runs; leave --retention and --checkpoints out, or name RUN"
+        )
     if keep_newest is None:
-        chosen = [find_run(run, root) for run in runs]
+        named = [find_run(run, root) for run in runs]
+        if links := [path for path in named if delete and path.is_symlink()]:
+            target = links[0].resolve()
+            raise UsageError(f"{links[0]}: is a link; to delete the run, name {target}")
+        chosen = list({path.resolve(): path for path in named}.values())
     else:
         chosen = _older(root, keep_newest)
     results = [_prune(path, retention, checkpoints, shrinking, dry_run) for path in chosen]
@@ -71,12 +82,15 @@ def prune_command(
 
 
 def _older(root: Path, keep: int) -> list[Path]:
-    """Return all runs but the `keep` newest, without runs that are in use or unreadable."""
+    """Return all runs but the `keep` newest, without links and runs in use or unreadable."""
     from orchestrion._store import RunReader, run_directories
     from orchestrion._store.lock import lock_holder
 
     dated = []
     for directory in run_directories(root):
+        if directory.is_symlink():
+            note(f"left alone: {directory}: is a link")
+            continue
         try:
             with RunReader(directory) as store:
                 dated.append((store.created, directory))
