@@ -655,7 +655,7 @@ class Session(Protocol):
 class Trainer(Protocol):
     """Uses many episodes to improve whatever can learn.
 
-    A class attribute `smoke` may name settings, with their values in `orchestrion train --smoke`.
+    An attribute `smoke` may name settings, with their values in `orchestrion train --smoke`.
 
     If it trains a part of the team that is wired into it, such as a model, its episodes stay in the
     process that leads the run, also with `run.executor`. A true attribute `portable` of its runtime

@@ -214,3 +214,7 @@ def test_a_model_that_cannot_embed_and_an_encoder_of_nothing_are_refused() -> No
         asyncio.run(enter())
     with pytest.raises(ValueError, match="give problem: true"):
         embedding(Embedder(), problem=False)
+    with pytest.raises(ValueError, match="text: shows nothing with"):
+        Text(problem=0, turns=0)
+    with pytest.raises(ValueError, match="cost_unit: does nothing with `history: false`"):
+        Counts(history=False, cost_unit=2.0)

@@ -169,6 +169,10 @@ def test_probabilities_are_renormalised_only_on_request() -> None:
     with pytest.raises(ValueError, match=r"sum to 0\.9, not to 1"):
         checked_probabilities({"a": 0.5, "b": 0.4})
     assert checked_probabilities({"a": 3, "b": 1}, renormalise=True) == {"a": 0.75, "b": 0.25}
+    with pytest.raises(ValueError, match="decimals: does nothing with `normalise: text`"):
+        Reading(decimals=2)
+    with pytest.raises(ValueError, match="choices: does nothing with `normalise: number`"):
+        Reading(normalise="number", choices=("a",))
     with pytest.raises(ValueError, match="sum to 0"):
         checked_probabilities({"a": 0.0}, renormalise=True)
 

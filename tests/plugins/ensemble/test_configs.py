@@ -23,6 +23,7 @@ from orchestrion import (
     Problem,
     Situation,
     Trajectory,
+    UsageError,
     hookimpl,
 )
 from orchestrion._engine.calls import CallPath
@@ -121,6 +122,24 @@ def test_a_bad_aggregator_is_refused_when_the_config_is_read(aggregator: Any, me
     vote = {"use": "ensemble", "members": ["a", "b", "c"], "aggregator": aggregator}
     with pytest.raises(ConfigError, match=message):
         from_data(json.loads(json.dumps(data(vote=vote))))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"aggregator": {"use": "quorum", "veto": ["aa"]}}, "veto: 'aa' has no vote; did you mean"),
+        ({"aggregator": {"use": "quorum", "votes": 4}}, "votes: is 4, but there are 3 ballots"),
+        ({"aggregator": {"use": "weighted", "accuracies": {"z": 0.9}}}, "accuracies: 'z' has no"),
+        ({"aggregator": {"use": "weighted", "weights": {"z": 1}}}, "weights: 'z' has no vote"),
+        ({"aggregator": {"use": "average", "weights": {"z": 1}}}, "weights: 'z' has no vote"),
+        ({"aggregator": {"use": "plurality", "weights": {"z": 1}}}, "weights: 'z' has no vote"),
+        ({"min_votes": 4}, r"agents\.vote\.min_votes: is 4, but there are 3 ballots"),
+    ],
+)
+def test_settings_that_do_not_fit_the_voters_are_refused(settings: Any, message: str) -> None:
+    vote = {"use": "ensemble", "members": ["a", "b", "c"], **settings}
+    with pytest.raises(UsageError, match=message):
+        run(from_data(data(vote=vote)))
 
 
 def test_specialists_with_an_integrator_beat_their_vote() -> None:

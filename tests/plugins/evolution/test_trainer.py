@@ -347,7 +347,9 @@ def test_an_unfinished_search_has_no_front_to_draw(tmp_path: Path) -> None:
 def test_parallel_and_serial_and_resumed_runs_are_the_same_bit_for_bit(
     strategy: str, tmp_path: Path
 ) -> None:
-    settings = {"strategy": strategy, "evaluations": 36, "candidates": 16, "problems": 6}
+    settings: dict[str, Any] = {"strategy": strategy, "evaluations": 36, "problems": 6}
+    if strategy == "successive-halving":
+        settings |= {"candidates": 16, "population": 50}
 
     def given(concurrency: int) -> Any:
         return config(settings, run={"concurrency": concurrency})
@@ -384,6 +386,7 @@ def test_a_score_that_won_is_too_high_and_scores_measured_afterwards_are_not(
         given = config(
             {
                 "strategy": "random",
+                "population": 50,
                 "evaluations": 6,
                 "again": 0,
                 "problems": 10,
@@ -474,7 +477,11 @@ def test_an_impossible_range_is_refused(wrong: dict[str, Any], says: str) -> Non
     [
         ({}, {"policy": {"use": "random"}}, "trains the policy dag"),
         ({"agents": ["ana"]}, {}, "did you mean 'anna'"),
-        ({"aggregator": "nobody"}, {}, "'nobody' is not a choice"),
+        (
+            {"aggregator": "nobody", "baselines": ["self-consistency"]},
+            {},
+            "'nobody' is not a choice",
+        ),
         (
             {"agents": ["eve"], "aggregator": "head", "baselines": ["self-consistency"]},
             {},
@@ -492,6 +499,21 @@ def test_a_config_that_cannot_be_searched_is_refused_before_anything_runs(
         train(given, tmp_path / "run")
     with RunReader(tmp_path / "run") as reader:
         assert len(list(reader.episode_rows())) == 0
+
+
+@pytest.mark.parametrize(
+    ("trainer", "says"),
+    [
+        ({"candidates": 9}, "candidates: does nothing with `strategy: nsga2`"),
+        ({"strategy": "random"}, "population: does nothing with `strategy: random`"),
+        ({"aggregator": "head"}, "aggregator: does nothing without `self-consistency`"),
+    ],
+)
+def test_settings_that_the_search_never_reads_are_refused(
+    trainer: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        config(trainer)
 
 
 # ------------------------------------------------------------------------------ evaluation

@@ -29,6 +29,7 @@ from tests.plugins.reinforce.support import TinySession, learner, policy, train,
 
 SMALL = Neural(hidden=[16])
 QUICK = Reinforce(iterations=40, episodes=32, learning_rate=0.01, value_hidden=[16], novelty=0)
+WITHOUT_VALUE = evolve(QUICK, baseline="none", value_hidden=[64, 64])
 
 
 def world(problem: Problem, acted: Sequence[str]) -> list[float]:
@@ -65,15 +66,31 @@ def reached(settings: Reinforce, seed: int, offset: float = 0.0) -> float:
 @pytest.mark.parametrize("baseline", ["none", "running", "leave-one-out", "value"])
 def test_every_baseline_learns(baseline: Any) -> None:
     group = 8 if baseline == "leave-one-out" else 1
-    assert reached(evolve(QUICK, baseline=baseline, group=group), 0) > 0.75
+    start = QUICK if baseline == "value" else WITHOUT_VALUE
+    assert reached(evolve(start, baseline=baseline, group=group), 0) > 0.75
 
 
 def test_a_baseline_beats_none_where_every_reward_is_high() -> None:
     """Plain REINFORCE (Williams 1992) with and without a baseline; all rewards are 3 higher."""
-    plain = evolve(QUICK, baseline="none", normalize=False, clip=None, epochs=1, entropy=0.02)
+    plain = evolve(WITHOUT_VALUE, normalize=False, clip=None, epochs=1, entropy=0.02)
     compared = evolve(plain, baseline="leave-one-out", group=8)
     none, others = ([reached(s, seed, 3.0) for seed in range(2)] for s in (plain, compared))
     assert np.mean(others) > np.mean(none) + 0.1, (none, others)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"baseline": "none", "gae_lambda": 0.5}, "gae_lambda: does nothing with `baseline: none`"),
+        ({"baseline": "running", "value_hidden": [8]}, "value_hidden: does nothing with"),
+        ({"running_rate": 0.5}, "running_rate: does nothing with `baseline: value`"),
+        ({"novelty": 0.0, "novelty_share": 0.3}, "novelty_share: does nothing with `novelty: 0`"),
+        ({"entropy": 0.0, "entropy_power": 1.0}, "entropy_power: does nothing with `entropy`"),
+    ],
+)
+def test_settings_that_nothing_reads_are_refused(settings: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Reinforce(**settings)
 
 
 def test_minibatches_and_a_discount_learn_as_well() -> None:
@@ -224,7 +241,7 @@ def test_without_any_reward_nothing_changes() -> None:
 def test_an_update_that_is_not_finite_is_skipped_and_counted() -> None:
     runtime = policy(SMALL)
     train(QUICK, runtime, session, stop=1)
-    settings = evolve(QUICK, normalize=False, baseline="none", minibatches=32, epochs=1)
+    settings = evolve(WITHOUT_VALUE, normalize=False, minibatches=32, epochs=1)
     with np.errstate(all="ignore"):
         _, metrics = train(settings, runtime, _endless("0"), stop=1)
     assert 0 < metrics[0]["skipped_updates"] < 32
@@ -285,8 +302,9 @@ def test_learning_does_not_depend_on_which_decisions_were_taken_together() -> No
 
 @pytest.mark.parametrize("baseline", ["running", "value"])
 def test_resuming_goes_on_to_the_same_bytes(baseline: Any) -> None:
+    start = QUICK if baseline == "value" else WITHOUT_VALUE
     settings = evolve(
-        QUICK, baseline=baseline, iterations=8, episodes=12, novelty=1, novelty_share=1
+        start, baseline=baseline, iterations=8, episodes=12, novelty=1, novelty_share=1
     )
     whole = policy(SMALL)
     trainer, metrics = train(settings, whole, session)

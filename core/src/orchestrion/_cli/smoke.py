@@ -30,7 +30,7 @@ def smaller(config: Config) -> tuple[list[str], list[str]]:
     baselines = config.evaluation.baselines
     trainers = {*config.stages, *(baseline.trainer for baseline in baselines.values())}
     for path, entry in config.components.items():
-        smoke = getattr(entry.cls, "smoke", None)
+        smoke = getattr(entry.component, "smoke", None)
         if not isinstance(smoke, Mapping):
             unchanged += [path] if path in trainers else []
             continue

@@ -79,7 +79,7 @@ def small(subject: Subject, trainer: Component, around: Mapping[str, Any] | None
     """Return a config around a component, with its trainer's smoke settings and two iterations."""
     config = subject.config(around=around)
     path = config.stages[0]
-    smoke = {**getattr(config.components[path].cls, "smoke", {}), "iterations": 2}
+    smoke = {**getattr(config.components[path].component, "smoke", {}), "iterations": 2}
     changes = {key: value for key, value in smoke.items() if key not in trainer.example}
     for keys in (list(changes), [key for key in changes if key != "iterations"]):
         overrides = [f"{path}.{key}={json.dumps(changes[key])}" for key in keys]

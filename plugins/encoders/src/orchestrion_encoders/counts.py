@@ -8,7 +8,7 @@ from typing import Annotated
 
 from attrs import frozen
 
-from orchestrion import Meta, Observation, RunError, Situation
+from orchestrion import Meta, Observation, RunError, Situation, refuse_idle
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, places_of
 
 UNSEEN = Observation()
@@ -28,6 +28,10 @@ class Counts(Encoder):
     observation: bool = True
     history: bool = True
     cost_unit: Annotated[float, Meta(gt=0)] = 1.0
+
+    def __attrs_post_init__(self) -> None:
+        if not self.history:
+            refuse_idle(self, ("cost_unit",), "with `history: false`")
 
     @property
     def observes(self) -> bool:

@@ -27,6 +27,12 @@ class Text(Encoder):
 
     unique: ClassVar[bool] = True
 
+    def __attrs_post_init__(self) -> None:
+        if not (self.problem or self.turns):
+            raise ValueError(
+                "text: shows nothing with `problem: 0` and `turns: 0`; give a number to one"
+            )
+
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
         """Return context alone [n, problem + turns]."""
         import numpy as np

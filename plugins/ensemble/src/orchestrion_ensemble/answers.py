@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from attrs import asdict, frozen
 
-from orchestrion import Meta, Turn
+from orchestrion import Meta, Turn, refuse_idle
 from orchestrion_ensemble.interfaces import Ballot, Result
 
 Normal = Literal["exact", "text", "number", "choice"]
@@ -59,6 +59,12 @@ class Reading:
     choices: tuple[str, ...] = ()
     abstain: tuple[str, ...] = ()
     renormalise: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.normalise != "number":
+            refuse_idle(self, ("decimals",), f"with `normalise: {self.normalise}`")
+        if self.normalise != "choice":
+            refuse_idle(self, ("choices",), f"with `normalise: {self.normalise}`")
 
     def ballot(self, voter: str, turn: Turn) -> Ballot:
         """Return a member's turn as a ballot; an unreadable output makes it `invalid`."""

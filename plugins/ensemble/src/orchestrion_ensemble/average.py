@@ -16,7 +16,7 @@ from attrs import Attribute, Factory, evolve, frozen
 
 from orchestrion import JSON, Key, Meta, Problem, UsageError, learnable
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result, TieRule
-from orchestrion_ensemble.votes import check_weights, decide, softmax
+from orchestrion_ensemble.votes import check_voters, check_weights, decide, softmax
 from orchestrion_ensemble.weighted import missing_weights
 
 Distribution = Mapping[str, float]
@@ -51,6 +51,9 @@ class Average(Aggregator):
     fit: Literal["stacking", "bma", "pseudo-bma", "pseudo-bma-plus"] = "stacking"
     floor: Annotated[float, Meta(gt=0, lt=0.5)] = 1e-6
     tie: TieRule = "first_by_member_order"
+
+    def check(self, voters: Sequence[str]) -> None:
+        check_voters("weights", self.weights, voters)
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
         pairs = [(b.voter, b.probabilities) for b in ballots if b.probabilities is not None]

@@ -85,9 +85,23 @@ class Ensemble(Reading):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
-        """Yield the runtime, which knows the members' names."""
+        """Yield the runtime, which knows the members' names.
+
+        Raises:
+            UsageError: settings ask for more ballots than there are, or name unknown voters.
+        """
         path = next(iter(ctx.names.get("aggregator", ())), "")
-        yield OpenEnsemble(self, ctx.names.get("members", ()), path)
+        team = OpenEnsemble(self, ctx.names.get("members", ()), path)
+        voters = [choice_name(activation) for activation in team.policy.plan]
+        if self.min_votes > len(voters):
+            raise UsageError(
+                f"{ctx.path}.min_votes: is {self.min_votes}, but there are {len(voters)} ballots"
+            )
+        try:
+            team.aggregator.check(voters)
+        except ValueError as error:
+            raise UsageError(f"{ctx.path}.aggregator: {error}") from None
+        yield team
 
 
 class OpenEnsemble(Agent):
@@ -339,6 +353,9 @@ class _OpenMixture(Aggregator):
         result = self.fallback.combine(ballots, problem, key)
         note = f"{self.name} gave no answer: decided by the fallback"
         return evolve(result, notes=(*result.notes, note))
+
+    def check(self, voters: Sequence[str]) -> None:
+        self.fallback.check(voters)
 
     def reader(self) -> tuple[str, Agent]:
         return self.name, self.integrator

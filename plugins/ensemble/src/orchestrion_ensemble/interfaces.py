@@ -126,6 +126,13 @@ class Aggregator(Protocol):
         """
         return False
 
+    def check(self, voters: Sequence[str]) -> None:
+        """Refuse settings that do not fit an ensemble; `voters` names that of each ballot.
+
+        Raises:
+            ValueError: says which setting, and why.
+        """
+
     def reader(self) -> tuple[str, Agent] | None:
         """Return the name and the agent that reads all answers and writes the result, if any."""
         return None

@@ -6,14 +6,14 @@ change them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import exp, fsum, isfinite, log
 from typing import Annotated, Any, Literal
 
 from attrs import Attribute, Factory, evolve, frozen
 
-from orchestrion import JSON, Key, Meta, Problem, learnable
+from orchestrion import JSON, Key, Meta, Problem, did_you_mean, learnable
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result, TieRule
 
 TOLERANCE = 1e-9
@@ -209,6 +209,13 @@ def check_weights(instance: Any, attribute: Attribute[Any], value: Mapping[str, 
         raise ValueError("all weights are zero; give at least one voter another weight")
 
 
+def check_voters(setting: str, named: Iterable[str], voters: Sequence[str]) -> None:
+    """Raise ValueError if a setting names somebody who does not vote."""
+    for name in named:
+        if name not in voters:
+            raise ValueError(f"{setting}: {name!r} has no vote{did_you_mean(name, voters)}")
+
+
 def accuracies_of(examples: Sequence[Example], a: float = 1.0, b: float = 1.0) -> dict[str, float]:
     """Return each voter's accuracy under a Beta(a, b) prior; ballots without answer are ignored."""
     outcomes: dict[str, list[bool]] = {}
@@ -238,6 +245,9 @@ class Plurality(Aggregator):
 
     tie: TieRule = "first_by_member_order"
     weights: Mapping[str, float] = learnable(Factory(dict), validator=check_weights)
+
+    def check(self, voters: Sequence[str]) -> None:
+        check_voters("weights", self.weights, voters)
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
         return decide(_counts(ballots)[0], ballots, self.tie, key, self.weights)
@@ -298,6 +308,11 @@ class Quorum(Aggregator):
     votes: Annotated[int, Meta(ge=1)] = 2
     veto: tuple[str, ...] = ()
     tie: TieRule = "abstain"
+
+    def check(self, voters: Sequence[str]) -> None:
+        check_voters("veto", self.veto, voters)
+        if self.votes > len(voters):
+            raise ValueError(f"votes: is {self.votes}, but there are {len(voters)} ballots")
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
         scores, _ = _counts(ballots)

@@ -18,6 +18,7 @@ from orchestrion import JSON, Key, Meta, Problem, learnable
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result, TieRule
 from orchestrion_ensemble.votes import (
     accuracies_of,
+    check_voters,
     check_weights,
     log_odds,
     smoothed,
@@ -79,6 +80,10 @@ class Weighted(_Weighing):
     weights: Mapping[str, float] = learnable(Factory(dict), validator=check_weights)
     scheme: Literal["log-odds", "accuracy"] = "log-odds"
     prior: tuple[Positive, Positive] = (1.0, 1.0)
+
+    def check(self, voters: Sequence[str]) -> None:
+        check_voters("accuracies", self.accuracies, voters)
+        check_voters("weights", self.weights, voters)
 
     def weight(self, voter: str) -> float:
         """Return the weight of each ballot of this voter."""

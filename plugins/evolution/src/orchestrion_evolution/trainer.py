@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from attrs import Factory, frozen
 from orchestrion_dag import Graph
@@ -22,6 +22,7 @@ from orchestrion import (
     choice_name,
     choices,
     parse_choice,
+    refuse_idle,
 )
 from orchestrion_evolution.evaluation import Measure
 from orchestrion_evolution.genome import OnError, Range, Space
@@ -98,15 +99,21 @@ class Evolution:
     baselines: Sequence[Baseline] = ("single", "self-consistency", "random")
     aggregator: str = ""
 
-    smoke: ClassVar[Mapping[str, JSON]] = {
-        "evaluations": 4,
-        "batch": 2,
-        "problems": 2,
-        "candidates": 4,
-        "finalists": 2,
-        "fresh": 2,
-        "held_out": 2,
-    }
+    def __attrs_post_init__(self) -> None:
+        strategy = f"with `strategy: {self.strategy}`"
+        if self.strategy != "successive-halving":
+            refuse_idle(self, ("candidates",), strategy)
+        if self.strategy != "nsga2":
+            refuse_idle(self, ("population",), strategy)
+        if "self-consistency" not in self.baselines:
+            refuse_idle(self, ("aggregator",), "without `self-consistency` in `baselines`")
+
+    @property
+    def smoke(self) -> Mapping[str, JSON]:
+        """Return the settings of a small run."""
+        small = {"evaluations": 4, "batch": 2, "problems": 2}
+        small |= {"finalists": 2, "fresh": 2, "held_out": 2}
+        return small | {"candidates": 4} if self.strategy == "successive-halving" else small
 
     @property
     def searches(self) -> int:

@@ -19,6 +19,7 @@ from orchestrion import (
     Split,
     Trainer,
     UsageError,
+    refuse_idle,
 )
 
 if TYPE_CHECKING:
@@ -95,6 +96,16 @@ class Reinforce:
     def _check_group(self, attribute: Attribute[Any], value: int) -> None:
         if self.baseline == "leave-one-out" and value < 2:
             raise ValueError(f"group: is {value}; the baseline leave-one-out needs at least 2")
+
+    def __attrs_post_init__(self) -> None:
+        if self.baseline != "value":
+            refuse_idle(self, ("gae_lambda", "value_hidden"), f"with `baseline: {self.baseline}`")
+        if self.baseline != "running":
+            refuse_idle(self, ("running_rate",), f"with `baseline: {self.baseline}`")
+        if not self.novelty:
+            refuse_idle(self, ("novelty_share",), "with `novelty: 0`")
+        if self.entropy == self.entropy_end:
+            refuse_idle(self, ("entropy_power",), "with `entropy` equal to `entropy_end`")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
