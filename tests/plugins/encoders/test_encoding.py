@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
+from orchestrion_encoders import Joined
 from orchestrion_encoders.graph import Graph
 from orchestrion_encoders.hashing import hashed_numbers, hashed_words
 from orchestrion_encoders.history import History
@@ -142,6 +143,8 @@ def test_history_is_refused_where_nothing_can_read_it() -> None:
     sequences = opened(History()).encode([situation()], CHOICES)  # type: ignore[abstract]
     with pytest.raises(RunError, match="two encoders give sequences"):
         join([sequences, sequences])
+    with pytest.raises(UsageError, match="policy: two encoders give sequences of turns"):
+        Joined([opened(History()), Graph(), opened(History())], "policy")  # type: ignore[abstract]
 
 
 @pytest.mark.parametrize("kind", ["gru", "transformer"])

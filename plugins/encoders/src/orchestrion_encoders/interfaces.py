@@ -113,6 +113,7 @@ class Encoder(Protocol):
             them alone, and apply to choices that it has never seen
         unique: its numbers hardly ever come again, as those of texts; they are left out where
             situations are counted
+        sequences: it gives sequences of turns, which a policy can read from one encoder only
     """
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:

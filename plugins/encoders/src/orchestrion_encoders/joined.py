@@ -16,6 +16,7 @@ from orchestrion import (
     RunError,
     Situation,
     Usage,
+    UsageError,
 )
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
 
@@ -41,11 +42,19 @@ class Joined:
         observes: whether the numbers depend on the observation alone.
         shared: whether an encoder tells what choices do, so that one function can score them.
         free: whether, beyond that, none goes by places, so that the policy fits any team.
+
+    Raises:
+        UsageError: more than one of them gives sequences of turns.
     """
 
     def __init__(self, encoders: Sequence[Encoder], who: str) -> None:
         self.encoders, self.who = tuple(encoders), who
         self.shapes: list[list[int]] | None = None
+        if sum(self._say("sequences")) > 1:
+            raise UsageError(
+                f"{who}: two encoders give sequences of turns, and a policy can read one of them; "
+                "leave the others out"
+            )
         self.observes = all(self._say("observes"))
         self.shared = any(self._say("describes"))
         self.free = self.shared and not any(self._say("places"))
