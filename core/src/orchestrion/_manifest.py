@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
@@ -58,6 +61,39 @@ def data_of(task: Any, place: str) -> dict[str, JSON]:
         digest = blake2b(repr(digests).encode(), digest_size=8).hexdigest()
         data[split] = {"problems": len(problems), "digest": digest}
     return data
+
+
+_NAMED = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_][\w.]*")
+
+
+def code_of(config: Config) -> dict[str, JSON]:
+    """Return by name a digest of each loaded module of which the config names something.
+
+    These are files with functions and classes of the user, which have no version. What they import
+    is not looked at.
+    """
+    code: dict[str, JSON] = {}
+    for text in _texts(config.resolved()):
+        named = _NAMED.fullmatch(text)
+        file = named and getattr(sys.modules.get(named[1]), "__file__", None)
+        if named and file and Path(file).suffix == ".py" and Path(file).exists():
+            code[named[1]] = blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()
+    return code
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(part)
+
+
+def changed_code(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the names of the modules that have other code than before."""
+    return ", ".join(
+        sorted(name for name in now.keys() & before.keys() if before[name] != now[name])
+    )
 
 
 def changed_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -113,9 +113,15 @@ async def replay(directory: Path, progress: Progress, block: Sequence[str] = ())
         except RunError as error:
             difference = str(error)
         replayed = _compared(directory, recorded, store, difference, notes)
-        if replayed.difference and run.changed_data:
-            reason = f"the task's data was changed since the run began ({run.changed_data})"
-            return evolve(replayed, difference=f"{reason}: {replayed.difference}")
+        changed = {"the task's data": run.changed_data, "code": run.changed_code}
+        reasons = [
+            f"{what} was changed since the run began ({text})"
+            for what, text in changed.items()
+            if text
+        ]
+        if replayed.difference and reasons:
+            difference = f"{', and '.join(reasons)}: {replayed.difference}"
+            return evolve(replayed, difference=difference)
         return replayed
 
 

@@ -24,7 +24,7 @@ from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Stateful
 from orchestrion._keys import Key
 from orchestrion._learned import OWN_TEAM, LearnedComponents, evaluate_contender, saved_to_json
-from orchestrion._manifest import changed_data, data_of, manifest
+from orchestrion._manifest import changed_code, changed_data, code_of, data_of, manifest
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._readiness import check_ready
@@ -79,6 +79,8 @@ class Conduct:
         """Whether the components were opened: from then on the run has a status of its own."""
         self.changed_data = ""
         """Which problems are others than when the run began."""
+        self.changed_code = ""
+        """Which modules of the user have other code than when the run began."""
         self._pool: Pool | None = None
         self._stack = AsyncExitStack()
         self.components = LearnedComponents(
@@ -157,6 +159,7 @@ class Conduct:
         self.store.restore()
         self._note_versions()
         self._note_data()
+        self._note_code()
 
     def _note_versions(self) -> None:
         if self.replays or self.store.status == "completed":
@@ -175,13 +178,30 @@ class Conduct:
             return
         completed = self.store.status == "completed"
         if before is None and not completed:
-            self.store.note_data(data)
+            self.store.note_beginning(data=data)
         elif self.changed_data not in ("", noted):
             if not completed:
                 note = {"text": self.changed_data, "data": data}
                 self.store.record_event("data changed", note)
             text = f"{self.changed_data}; it may be judged on problems that it was trained on"
             self.progress.noted("task", "other problems than before:", text)
+
+    def _note_code(self) -> None:
+        """Put in the manifest what code of the user the run has, or note that it is other now."""
+        code = code_of(self.config)
+        before = (self.store.manifest or {}).get("code")
+        self.changed_code = changed_code(before or code, code)
+        if self.replays:
+            return
+        completed = self.store.status == "completed"
+        if before is None and not completed:
+            self.store.note_beginning(code=code)
+        elif self.changed_code:
+            if not completed:
+                note = {"text": self.changed_code, "code": code}
+                self.store.record_event("code changed", note)
+            text = f"{self.changed_code}; what was measured before may not hold now"
+            self.progress.noted("run", "other code than before:", text)
 
     async def _reload(self) -> None:
         """Open everything again with the last checkpoint, as a later `eval` does."""

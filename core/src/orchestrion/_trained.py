@@ -26,7 +26,7 @@ from orchestrion._learned import (
     evaluate_contender,
     saved_from_json,
 )
-from orchestrion._manifest import changed_data, data_of
+from orchestrion._manifest import changed_code, changed_data, code_of, data_of
 from orchestrion._records import JSON, Problem, Saved, Split
 from orchestrion._report import (
     Outcomes,
@@ -181,19 +181,22 @@ class Trained:
         key, digests = Key(self.config.seed).child("report"), problem_digests(session.judged)
         return compare(split, seeds, results, self.trained_on, key, digests)
 
-    def changed_data(self) -> str:
-        """Return which problems are others than when the run began; "" if none, or not known.
+    def changes(self) -> list[str]:
+        """Return which problems and code are others than when the run began, as far as is known.
 
         With another config (`-o task.suite=...`) they may well be others, and nothing is said.
         """
         if self.directory is None:
-            return ""
+            return []
         with RunReader(self.directory) as reader:
             manifest = reader.manifest or {}
         if manifest.get("digest") != self.components.initial.digest or "data" not in manifest:
-            return ""
+            return []
         now = data_of(self.opened.runtimes["task"], place_of(self.config, "task"))
-        return changed_data(manifest["data"], now)
+        data = changed_data(manifest["data"], now)
+        code = changed_code(manifest.get("code", {}), code_of(self.components.initial))
+        what = {"the task's data": data, "code": code}
+        return [f"{w} was changed since the run began: {text}" for w, text in what.items() if text]
 
 
 def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> FoundRun:

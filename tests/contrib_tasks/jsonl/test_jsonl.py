@@ -605,3 +605,36 @@ def test_a_trained_team_answers_without_the_file_and_says_that_it_was_changed(
     assert called(("run", "team-1", "--input", "hello"), tmp_path, {}).stdout == "hello\n"
     failed = here("eval", "team-1", code=2, cwd=tmp_path)
     assert "there is no such file" in failed.stderr
+
+
+def test_code_of_ones_own_that_was_changed_since_the_run_began_is_named(tmp_path: Path) -> None:
+    code = tmp_path / "own_code.py"
+    code.write_text(
+        "def judge(*given):\n    return 1.0\n\ndef act(text):\n    return text\n"
+    )
+    config = {
+        "task": {"use": "jsonl", "rows": [{"question": f"q{i}", "answer": "a"} for i in range(9)]},
+        "agents": {
+            "a": {"use": "function", "function": "own_code:act"},
+            "b": {"use": "terminator"},
+        },
+        "policy": {"use": "values"},
+        "reward": {"use": "exact-outcome"},
+        "trainer": {"use": "fitted-q", "episodes": 12},
+        "limits": {"turns": 2},
+    }
+    config["task"] |= {"check": "own_code:judge"}  # type: ignore[operator]
+    (tmp_path / "team.yaml").write_text(json.dumps(config))
+    path = {"PYTHONPATH": str(tmp_path)}
+    here("train", "team.yaml", cwd=tmp_path, **path)
+    assert "was changed" not in here("eval", "team-1", cwd=tmp_path, **path).stderr
+    assert "other code" not in here("resume", "team-1", cwd=tmp_path, **path).stderr
+
+    code.write_text(code.read_text().replace("return 1.0", "return 0.00"))
+    changed = "code was changed since the run began"
+    assert f"{changed}: own_code" in here("eval", "team-1", cwd=tmp_path, **path).stderr
+    assert (
+        "other code than before: own_code" in here("resume", "team-1", cwd=tmp_path, **path).stderr
+    )
+    replayed = here("replay", "team-1", code=1, cwd=tmp_path, **path)
+    assert f"{changed} (own_code)" in replayed.stderr + replayed.stdout

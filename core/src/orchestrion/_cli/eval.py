@@ -63,9 +63,7 @@ def command(
 
     async def judge() -> tuple[Report, Trained]:
         async with open_run(target, overrides, block) as trained:
-            note(*trained.notes)
-            if changed := trained.changed_data():
-                note(f"the task's data was changed since the run began: {changed}")
+            note(*trained.notes, *trained.changes())
             return await trained.evaluate(split, seeds, episodes, not no_baselines), trained
 
     report, trained = in_loop(judge())

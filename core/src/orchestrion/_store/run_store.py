@@ -177,9 +177,9 @@ class RunStore(RunReader):
             opened = (self.manifest or {}).get("opened", {})
             self._note(opened={**opened, path: {**opened.get(path, {}), name: text}})
 
-    def note_data(self, data: JSON) -> None:
-        """Put in the manifest which problems the run began with."""
-        self._note(data=data)
+    def note_beginning(self, **entries: JSON) -> None:
+        """Put in the manifest which problems and which code the run began with."""
+        self._note(**entries)
 
     def _note(self, **entries: JSON) -> None:
         """Set entries of the manifest."""
