@@ -609,9 +609,7 @@ def test_a_trained_team_answers_without_the_file_and_says_that_it_was_changed(
 
 def test_code_of_ones_own_that_was_changed_since_the_run_began_is_named(tmp_path: Path) -> None:
     code = tmp_path / "own_code.py"
-    code.write_text(
-        "def judge(*given):\n    return 1.0\n\ndef act(text):\n    return text\n"
-    )
+    code.write_text("def judge(*given):\n    return 1.0\n\ndef act(text):\n    return text\n")
     config = {
         "task": {"use": "jsonl", "rows": [{"question": f"q{i}", "answer": "a"} for i in range(9)]},
         "agents": {

@@ -276,7 +276,14 @@ def _lookup(start: Value, parts: tuple[str | int, ...]) -> Value:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Return whether two values are equal and of one type: `true` is not 1, as in Python."""
+    """Return whether two values, and all inside them, are equal and of one type.
+
+    `true` is not 1, as it is in Python.
+    """
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
 
 
