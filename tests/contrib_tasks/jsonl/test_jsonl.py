@@ -623,16 +623,17 @@ def test_code_of_ones_own_that_was_changed_since_the_run_began_is_named(tmp_path
     }
     config["task"] |= {"check": "own_code:judge"}  # type: ignore[operator]
     (tmp_path / "team.yaml").write_text(json.dumps(config))
-    path = {"PYTHONPATH": str(tmp_path)}
-    here("train", "team.yaml", cwd=tmp_path, **path)
-    assert "was changed" not in here("eval", "team-1", cwd=tmp_path, **path).stderr
-    assert "other code" not in here("resume", "team-1", cwd=tmp_path, **path).stderr
+    path = str(tmp_path)
+    here("train", "team.yaml", cwd=tmp_path, PYTHONPATH=path)
+    assert "was changed" not in here("eval", "team-1", cwd=tmp_path, PYTHONPATH=path).stderr
+    assert "other code" not in here("resume", "team-1", cwd=tmp_path, PYTHONPATH=path).stderr
 
     code.write_text(code.read_text().replace("return 1.0", "return 0.00"))
     changed = "code was changed since the run began"
-    assert f"{changed}: own_code" in here("eval", "team-1", cwd=tmp_path, **path).stderr
+    assert f"{changed}: own_code" in here("eval", "team-1", cwd=tmp_path, PYTHONPATH=path).stderr
     assert (
-        "other code than before: own_code" in here("resume", "team-1", cwd=tmp_path, **path).stderr
+        "other code than before: own_code"
+        in here("resume", "team-1", cwd=tmp_path, PYTHONPATH=path).stderr
     )
-    replayed = here("replay", "team-1", code=1, cwd=tmp_path, **path)
+    replayed = here("replay", "team-1", code=1, cwd=tmp_path, PYTHONPATH=path)
     assert f"{changed} (own_code)" in replayed.stderr + replayed.stdout

@@ -331,7 +331,8 @@ def test_a_sequence_that_is_cut_off_before_it_can_stop_solves_nothing() -> None:
 def test_no_sequence_is_longer_than_an_episode_may_be(trainer: Any) -> None:
     async def planned() -> Plan:
         async with trainer.open(OpenContext("trainer", Key(1), ROSTER, turns=2)) as runtime:
-            return runtime.plan(0, {"train": 2})
+            plan: Plan = runtime.plan(0, {"train": 2})
+            return plan
 
     assert asyncio.run(planned()).longest == 2
 

@@ -132,6 +132,7 @@ class Aggregator(Protocol):
         Raises:
             ValueError: says which setting, and why.
         """
+        return
 
     def reader(self) -> tuple[str, Agent] | None:
         """Return the name and the agent that reads all answers and writes the result, if any."""

@@ -239,7 +239,7 @@ def _number(value: Any, where: str) -> float | None:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise UsageError(f"{where}: {value!r} is not a number")
+        raise UsageError(f"{where}: {value!r:.80} is not a number")
     return number
 
 
