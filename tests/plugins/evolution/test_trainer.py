@@ -497,8 +497,9 @@ def test_a_config_that_cannot_be_searched_is_refused_before_anything_runs(
     given = config(trainer, **parts)
     with pytest.raises((UsageError, ConfigError), match=says):
         train(given, tmp_path / "run")
-    with RunReader(tmp_path / "run") as reader:
-        assert len(list(reader.episode_rows())) == 0
+    if (tmp_path / "run").exists():  # some are refused in the first iteration only
+        with RunReader(tmp_path / "run") as reader:
+            assert len(list(reader.episode_rows())) == 0
 
 
 @pytest.mark.parametrize(
