@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 import weakref
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Situation
 from orchestrion._keys import Key
 from orchestrion._records import Decision, Problem, Step, Trajectory, Turn, replace
-from orchestrion._trained import find
+from orchestrion._trained import doubt, find
 
 
 @frozen
@@ -112,6 +113,7 @@ class Router:
         self.agents = tuple(member.name for member in roster)
         self._ends = {member.name for member in roster if member.ends}
         self._turns, self._end = config.limits.turns, end
+        self._categories, self._doubted = trained.categories, False
         self._key, self._numbers = Key(config.seed).child("route"), count()
         self._lock = threading.Lock()
 
@@ -146,6 +148,9 @@ class Router:
                 raise UsageError(f"a turn is by {turn.agent!r:.80}, which is not in the team")
             past.append(replace(turn, index=len(past), decision=len(past)))
         problem = text_problem(self._task, text, place_of(self._config, "task"), category)
+        if not self._doubted and (reason := doubt(problem, self._categories)):
+            self._doubted = True
+            warnings.warn(f"{reason}: give `decide(..., category=...)`", stacklevel=2)
         key = key or self._key.child(next(self._numbers))
         with self._lock:
             return self._decided(problem, past, key)

@@ -115,14 +115,7 @@ class Trained:
 
     def doubt(self, problem: Problem) -> str:
         """Return why a problem is unlike those that the team learned from, or ""."""
-        if not self.categories or problem.category in self.categories:
-            return ""
-        known = enumerated(self.categories[:8])
-        if problem.category:
-            return (
-                f"the category {problem.category!r:.80} is none of those it learned from: {known}"
-            )
-        return f"the team learned from problems with a category ({known}), and this one has none"
+        return doubt(problem, self.categories)
 
     async def evaluate(
         self,
@@ -197,6 +190,16 @@ class Trained:
         code = changed_code(manifest.get("code", {}), code_of(self.components.initial))
         what = {"the task's data": data, "code": code}
         return [f"{w} was changed since the run began: {text}" for w, text in what.items() if text]
+
+
+def doubt(problem: Problem, categories: Sequence[str]) -> str:
+    """Return why a problem is unlike those of the categories that a team learned from, or ""."""
+    if not categories or problem.category in categories:
+        return ""
+    known = enumerated(categories[:8])
+    if problem.category:
+        return f"the category {problem.category!r:.80} is none of those it learned from: {known}"
+    return f"the team learned from problems with a category ({known}), and this one has none"
 
 
 def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> FoundRun:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from a2a.types import a2a_pb2 as a2a
 from a2a.utils.errors import InternalError
+from orchestrion_serve import Settings
 
+from tests.end_to_end.test_category_in_use import trained
 from tests.plugins.serve.support import CHAT, Server, config, keys_of, served
 from tests.plugins.serve.test_hosted import BEARER, request, told, tool_call
 
@@ -68,3 +71,27 @@ def test_a_message_has_it_in_its_metadata(server: Server) -> None:
     asked.metadata.update({"orchestrion": {"category": "west"}})
     *_, ended = told(server, "team", asked)
     assert ended.status_update.status.state == a2a.TASK_STATE_COMPLETED
+
+
+def test_a_category_that_the_team_did_not_learn_from_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(tmp_path, "bandit")
+    with served(run) as server:
+        for own in ({"category": "west"}, {"category": "north"}, {"category": "north"}, {}):
+            assert server.answer(CHAT, sent("made", own))[0] == 200
+    said = capsys.readouterr().err
+    assert said.count("made: the category 'north' is none of those it learned from: east and") == 1
+    assert said.count("made: the team learned from problems with a category") == 1
+    assert said.count("warning: ") == 2
+    with served(run, settings=Settings(known_categories=True)) as server:
+        assert server.answer(CHAT, sent("made", {"category": "west"}))[0] == 200
+        status, body, _ = server.answer(CHAT, sent("made", {"category": "north"}))
+        assert status == 400
+        assert "the category 'north' is none of those" in body["error"]["message"]
+        assert server.answer(CHAT, sent("made", {}))[0] == 400
+
+
+def sent(model: str, own: dict[str, Any]) -> bytes:
+    """The body of a request."""
+    return json.dumps({"model": model, "messages": ASK, "orchestrion": own}).encode()

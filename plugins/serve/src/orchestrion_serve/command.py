@@ -80,6 +80,11 @@ if TYPE_CHECKING:
     help="US dollars of a request; then 402.  [default: no cap]",
 )
 @click.option(
+    "--known-categories",
+    is_flag=True,
+    help="Answer 400 if a question has none of the categories that its team learned from.",
+)
+@click.option(
     "--mcp",
     is_flag=True,
     help="Be an MCP server on standard input and output, instead of HTTP.",
@@ -101,6 +106,7 @@ def serve(
     max_body: int,
     drain: float,
     max_usd: float | None,
+    known_categories: bool,
     mcp: bool,
     hash_key: bool,
     overrides: tuple[str, ...],
@@ -123,7 +129,7 @@ def serve(
     from orchestrion_serve.requests import Settings
     from orchestrion_serve.versions import versions_of
 
-    settings = Settings(concurrency, timeout, max_body, drain, max_usd)
+    settings = Settings(concurrency, timeout, max_body, drain, max_usd, known_categories)
     changes = {"overrides": overrides, "block": block}
     opening = versions_of(targets, **changes)
     if mcp:
@@ -141,7 +147,8 @@ def _refuse_with_mcp(ctx: click.Context) -> None:
     Raises:
         UsageError: one of them was given.
     """
-    both = {"concurrency", "timeout", "drain", "max_usd", "mcp", "overrides", "block", "targets"}
+    both = {"concurrency", "timeout", "drain", "max_usd", "known_categories"}
+    both |= {"mcp", "overrides", "block", "targets"}
     for param in ctx.command.params:
         given = ctx.get_parameter_source(param.name or "")
         if param.name not in both and given is click.core.ParameterSource.COMMANDLINE:

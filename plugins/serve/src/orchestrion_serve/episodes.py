@@ -29,6 +29,7 @@ from orchestrion import (
     hidden,
     replace,
 )
+from orchestrion.cli import note
 from orchestrion.runs import Trained, paying
 from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
@@ -42,6 +43,8 @@ WATCHED_AFTER = 0.1
 """Seconds after which an episode is watched for a client that goes away."""
 CANCELLING = 5.0
 """Seconds that the agents of a cancelled episode get to clean up."""
+WARNINGS = 20
+"""Models and categories that are warned of: clients can make up any number of categories."""
 
 
 class Episodes:
@@ -64,6 +67,7 @@ class Episodes:
         self._teams, self._settings, self._uses = teams, settings, uses or {}
         self._calls: dict[str, Call] = {}
         self._work: set[asyncio.Task[Episode]] = set()
+        self._warned: set[tuple[str, str]] = set()
         self.names = Names(teams, keys.models if keys is not None else None)
         for client, log in keys.logs.items() if keys is not None else ():
             places = {f"{log}/{model}" for model in self.names.of(client).values()}
@@ -153,6 +157,7 @@ class Episodes:
                 traces = getattr(observers, "traces", observers)
                 team.engine.observers = _Observers(self._calls, traces)
             problem = _problem(team, text, category, call.id)
+            self._check_category(team, problem, call.model)
             call.episode = key.hex()
             if use is not None:
                 answered = use.begin(call.id, call.tenant, team, problem, key, share)
@@ -166,6 +171,21 @@ class Episodes:
         self._calls[call.id] = call
         work.add_done_callback(partial(self._ended, call, use, answered, ended))
         return work
+
+    def _check_category(self, team: Trained, problem: Problem, model: str) -> None:
+        """Warn of a category that a team did not learn from, once.
+
+        Raises:
+            Refusal: the settings allow only those that it learned from.
+        """
+        if not (doubt := team.doubt(problem)):
+            return
+        if self._settings.known_categories:
+            raise wrong(doubt, "orchestrion.category")
+        place = (model, problem.category)
+        if place not in self._warned and len(self._warned) < WARNINGS:
+            self._warned.add(place)
+            note(f"warning: {model}: {doubt}")
 
     def _ended(
         self,

@@ -38,6 +38,7 @@ class Settings:
         max_body: bytes of a request's body; then 413.
         drain: seconds that requests in flight get when the server stops.
         max_usd: US dollars of an episode; then 402. None means no cap.
+        known_categories: whether a problem of no category that the team learned from gets 400.
     """
 
     concurrency: int = 64
@@ -45,6 +46,7 @@ class Settings:
     max_body: int = 1_000_000
     drain: float = 30.0
     max_usd: float | None = None
+    known_categories: bool = False
 
 
 def known(amount: float) -> float | None:
