@@ -128,7 +128,7 @@ def test_a_novel_of_an_error_is_cut_and_says_so() -> None:
 
     error = acted(work).error
     assert len(error) < LONGEST + 100
-    assert error.endswith("(cut here; it has 1000000 characters)")
+    assert "... (cut here; it has 1000000 characters) (" in error
 
 
 # ------------------------------------------------------------------ time limits

@@ -135,7 +135,7 @@ PUBLIC = {
         View aevaluate answering aresume atrain ceiling_of choice_name choices did_you_mean evaluate
         fold gather hidden hidden_bytes hookimpl in_thread is_blocked is_local is_loopback
         json_object laps learnable load load_function load_object names_on_first_use no_calls
-        parse_choice refuse_idle register register_named replace resume router split_of
+        note_line parse_choice refuse_idle register register_named replace resume router split_of
         splits_of supports team_ceiling times train waves work
     """.split(),
     "orchestrion.config": """

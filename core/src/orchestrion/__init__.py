@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from orchestrion._experience import Experience as Experience
     from orchestrion._experience import gather as gather
     from orchestrion._experience import laps as laps
+    from orchestrion._guards import note_line as note_line
     from orchestrion._hookspecs import hookimpl as hookimpl
     from orchestrion._idle import refuse_idle as refuse_idle
     from orchestrion._importing import load_function as load_function

@@ -5,9 +5,13 @@ What plugin code returns is checked in `_engine.checks`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from inspect import unwrap
+from pathlib import Path
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrion._errors import BudgetError, OrchestrionError, ReplayError, RunError, StoreError
 from orchestrion._interrupts import from_outside
@@ -66,11 +70,28 @@ def describe(error: BaseException, seconds: float | None = None) -> str:
     if isinstance(error, TimeoutError) and seconds is not None and not error.args:
         return f"no result within {seconds:g} s"
     name, text = type(error).__name__, _text(error)
-    if notes := getattr(error, "__notes__", None):
-        text = hidden(f"{text} ({'; '.join(map(str, notes))})".lstrip())
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]} ... (cut here; it has {len(text)} characters)"
+    if notes := getattr(error, "__notes__", None):
+        text = f"{text} ({hidden('; '.join(map(str, notes)))[:LONGEST]})".lstrip()
     return f"{name}: {text}" if text else name
+
+
+def note_line(error: BaseException, code: Callable[..., Any]) -> None:
+    """Note at an error which line of the file of a function or class raised it, as "file:line".
+
+    Nothing is added if no line of that file took part, if the error has a note, or if it is one of
+    orchestrion's own: its message is all that a user needs.
+    """
+    if isinstance(error, OrchestrionError) or getattr(error, "__notes__", None):
+        return
+    code = unwrap(code)
+    function = getattr(code, "__code__", None)
+    module = sys.modules.get(getattr(code, "__module__", None) or "")
+    file = function.co_filename if function else getattr(module, "__file__", None)
+    frames = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
+    if lines := [line for name, line in frames if name == file]:
+        error.add_note(f"{Path(file).name}:{lines[-1]}")
 
 
 def in_one_line(error: BaseException) -> str:

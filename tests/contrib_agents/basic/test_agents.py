@@ -163,6 +163,16 @@ def test_a_function_has_its_price_unless_it_states_another_and_a_number_is_said(
     assert turn("seven") == Output("7.5", 7.5, Usage(cost=2.0))
 
 
+def forgets(text: str) -> None:
+    text.upper()
+
+
+def test_a_function_that_forgets_to_return_fails_the_turn() -> None:
+    sys.modules["agents_under_test"] = sys.modules[__name__]
+    with pytest.raises(TypeError, match=r"agents_under_test:forgets returned None; is a `return`"):
+        act(opened(Function("agents_under_test:forgets", cost=2.0)))
+
+
 def divide(text: str) -> str:
     return str(1 // (len(text) - len(text)))
 

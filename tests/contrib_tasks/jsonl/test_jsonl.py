@@ -228,6 +228,11 @@ def bad(answer: str, expected: Any, row: Mapping[str, Any]) -> Any:
     return "yes"
 
 
+def breaks(answer: str, expected: Any, row: Mapping[str, Any]) -> bool:
+    """A check with a fault."""
+    return bool(row["no such column"])
+
+
 async def waits(answer: str, expected: Any, row: Mapping[str, Any]) -> bool:
     """A check that nobody awaits."""
     return True
@@ -238,7 +243,10 @@ def test_a_check_of_ones_own() -> None:
     assert right("ab", "xyz", check=f"{__name__}:close") == 0
     with pytest.raises(Exception, match="returned 'yes'; return True, False, or 0 to 1"):
         right("ab", "xyz", check=f"{__name__}:bad")
-    with pytest.raises(UsageError, match="check: cannot load"):
+    with pytest.raises(KeyError) as caught:
+        right("ab", "xyz", check=f"{__name__}:breaks")
+    assert re.fullmatch(r"test_jsonl\.py:\d+", *caught.value.__notes__)
+    with pytest.raises(UsageError, match=r"^task\.check: cannot load"):
         right("ab", "xyz", check="no_such_module:close")
     with pytest.raises(UsageError, match="must be a plain function"):
         right("ab", "xyz", check=f"{__name__}:waits")

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from attrs import Factory, frozen
@@ -25,6 +24,7 @@ from orchestrion import (
     in_thread,
     load_function,
     no_calls,
+    note_line,
     replace,
 )
 
@@ -104,7 +104,8 @@ class Function:
     """Calls `function`, sync or async, and makes its result the turn.
 
     A text becomes the content; a number becomes the content and the data; an `Output` is taken as
-    it is; any other JSON value becomes the data. Plain functions run in a worker thread.
+    it is; any other JSON value becomes the data. None fails the turn. Plain functions run in a
+    worker thread.
 
     Args:
         function: "package.module:name" installed, or in the folder of the command.
@@ -141,9 +142,13 @@ class _Opened(Agent):
             else:
                 result = await in_thread(self.call, given)
         except Exception as error:
-            if line := _line_of(error, self.call):
-                error.add_note(line)
+            note_line(error, self.call)
             raise
+        if result is None:
+            raise TypeError(
+                f"{self.settings.function} returned None; is a `return` missing? To say nothing, "
+                'return ""'
+            )
         usage = Usage(cost=self.settings.cost)
         if isinstance(result, Output):
             return result if result.usage != Usage() else replace(result, usage=usage)
@@ -151,17 +156,6 @@ class _Opened(Agent):
             return Output(result, usage=usage)
         is_number = isinstance(result, (int, float)) and not isinstance(result, bool)
         return Output(str(result) if is_number else "", result, usage)
-
-
-def _line_of(error: Exception, call: Callable[..., Any]) -> str:
-    """Return the line of the function's file that raised, or called what did, as "file:line"."""
-    import inspect
-    import traceback
-
-    file = getattr(inspect.unwrap(call), "__code__", None)
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if file and frame.filename == file.co_filename]
-    return f"{Path(file.co_filename).name}:{lines[-1]}" if file and lines else ""
 
 
 # One terminal, one question at a time, however many episodes run.

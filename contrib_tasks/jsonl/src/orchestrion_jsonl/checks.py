@@ -14,7 +14,7 @@ from typing import Any
 
 import re2
 
-from orchestrion import RunError, UsageError, load_function
+from orchestrion import RunError, UsageError, load_function, note_line
 
 Check = Callable[[str, Any, Mapping[str, Any]], float]
 """Takes the answer, what the row expects, and the whole row."""
@@ -183,21 +183,25 @@ def as_object(expected: Any) -> dict[str, Any]:
     return value
 
 
-def own(path: str) -> Check:
-    """Return the user's own check, `module:function`.
+def own(path: str, where: str) -> Check:
+    """Return the user's own check, `module:function`; `where` is the setting that names it.
 
     Raises:
         UsageError: it cannot be imported, or is not a plain function.
     """
-    function = load_function(path, "check", given=3)
+    function = load_function(path, where, given=3)
     if iscoroutinefunction(function):
-        raise UsageError(f"check: {path} must be a plain function of answer, expected and row")
+        raise UsageError(f"{where}: {path} must be a plain function of answer, expected and row")
 
     def call(answer: str, expected: Any, row: Mapping[str, Any]) -> float:
-        value = function(answer, expected, row)
+        try:
+            value = function(answer, expected, row)
+        except Exception as error:
+            note_line(error, function)
+            raise
         if isinstance(value, bool | int | float) and 0 <= value <= 1:
             return float(value)
-        raise RunError(f"check: {path} returned {value!r}; return True, False, or 0 to 1")
+        raise RunError(f"{where}: {path} returned {value!r}; return True, False, or 0 to 1")
 
     return call
 
@@ -212,10 +216,10 @@ NAMES: Mapping[str, Callable[..., float]] = {
 WITH_TOLERANCE = ("number", "json")
 
 
-def make_check(name: str, ignore_case: bool, tolerance: float) -> Check:
+def make_check(name: str, ignore_case: bool, tolerance: float, where: str) -> Check:
     """Return the check with a name, or a path `module:function`, and these settings."""
     if name not in NAMES:
-        return own(name)
+        return own(name, where)
     if name in WITH_TOLERANCE:
         return partial(NAMES[name], tolerance=tolerance)
     return partial(NAMES[name], ignore_case=ignore_case)

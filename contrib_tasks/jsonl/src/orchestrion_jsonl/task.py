@@ -151,7 +151,7 @@ class Jsonl:
             raise UsageError(f"{ctx.path}.solver: no agent {self.solver!r} in the team{near}")
         check = None
         if self.check != JUDGE:
-            check = make_check(self.check, self.ignore_case, self.tolerance)
+            check = make_check(self.check, self.ignore_case, self.tolerance, f"{ctx.path}.check")
         yield RunningJsonl(self, check)
 
     def problems(self, split: Split) -> Sequence[Problem]:

@@ -16,7 +16,7 @@ from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.reuse import digest
 from orchestrion._engine.team import Seat
 from orchestrion._errors import RunError
-from orchestrion._guards import FATAL, describe
+from orchestrion._guards import FATAL, describe, note_line
 from orchestrion._interfaces import Member, View
 from orchestrion._interrupts import from_outside
 from orchestrion._keys import Key
@@ -99,6 +99,7 @@ async def take_turn(
         except BaseException as error:
             if from_outside(error):
                 raise
+            note_line(error, type(seat.agent))
             late, message = isinstance(error, TimeoutError), describe(error, seconds)
             if late:
                 message += handle.trouble()

@@ -18,7 +18,7 @@ from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.team import member_of, seats_of
 from orchestrion._errors import RunError
 from orchestrion._events import WHERE
-from orchestrion._guards import FATAL, describe, raise_named
+from orchestrion._guards import FATAL, describe, note_line, raise_named
 from orchestrion._interfaces import Agent, Branch, Policy, View
 from orchestrion._interrupts import from_outside
 from orchestrion._keys import Key
@@ -116,6 +116,7 @@ class Engine(Host):
         except BaseException as error:
             if from_outside(error):
                 raise
+            note_line(error, type(self.seats[agent].agent))
             failed = Output(usage=handle.used)
             return Turn(0, agent, view.option, failed, "failed", describe(error, self.timeout))
         return Turn(0, agent, view.option, output)
@@ -164,7 +165,7 @@ class Engine(Host):
                 )
                 episode = judged(episode, scores)
             except BaseException as error:
-                failure = await self._failed(error, episode.id, child, "verifier")
+                failure = await self._failed(error, episode.id, child, "verifier", task)
         if failure is not None:
             place = self.places.get(id(task))
             by = f" by {place}" if place else ""
@@ -182,7 +183,7 @@ class Engine(Host):
                 reward = await self._result(function.score(episode, handle), who)
                 return judged(episode, scores, reward, self.seats)
             except BaseException as error:
-                failure = await self._failed(error, episode.id, child, "reward")
+                failure = await self._failed(error, episode.id, child, "reward", function)
         self.count_failure(who, failure.message)
         return replace(episode, error=episode.error or f"{who}: {failure.message}")
 
@@ -190,7 +191,9 @@ class Engine(Host):
         """Return the result of a verifier or reward function, within the time limit of a turn."""
         return await result_of(work, self.timeout, who)
 
-    async def _failed(self, error: BaseException, episode: str, key: Key, who: str) -> Failure:
+    async def _failed(
+        self, error: BaseException, episode: str, key: Key, who: str, component: Any
+    ) -> Failure:
         """Return the failure of a verifier or reward function; record it if it was late.
 
         Raises:
@@ -198,6 +201,7 @@ class Engine(Host):
         """
         if isinstance(error, FATAL) or from_outside(error):
             raise error
+        note_line(error, type(component))
         failure = Failure(describe(error, self.timeout))
         if isinstance(error, TimeoutError):
             facts = Facts(who=who, stage=self.stage)
