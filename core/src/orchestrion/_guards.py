@@ -88,7 +88,7 @@ def note_line(error: BaseException, code: Callable[..., Any]) -> None:
     code = unwrap(code)
     function = getattr(code, "__code__", None)
     module = sys.modules.get(getattr(code, "__module__", None) or "")
-    file = function.co_filename if function else getattr(module, "__file__", None)
+    file: str = function.co_filename if function else getattr(module, "__file__", None) or ""
     frames = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
     if lines := [line for name, line in frames if name == file]:
         error.add_note(f"{Path(file).name}:{lines[-1]}")

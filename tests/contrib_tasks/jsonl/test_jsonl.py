@@ -245,7 +245,8 @@ def test_a_check_of_ones_own() -> None:
         right("ab", "xyz", check=f"{__name__}:bad")
     with pytest.raises(KeyError) as caught:
         right("ab", "xyz", check=f"{__name__}:breaks")
-    assert re.fullmatch(r"test_jsonl\.py:\d+", *caught.value.__notes__)
+    [line] = caught.value.__notes__
+    assert re.fullmatch(r"test_jsonl\.py:\d+", line)
     with pytest.raises(UsageError, match=r"^task\.check: cannot load"):
         right("ab", "xyz", check="no_such_module:close")
     with pytest.raises(UsageError, match="must be a plain function"):

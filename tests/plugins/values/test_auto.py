@@ -54,6 +54,19 @@ def test_what_episodes_show_decides(
     assert why
 
 
+@pytest.mark.parametrize(
+    ("shown", "turns", "expected"),
+    [
+        (found(steps=1), 8, "an episode is one choice"),
+        (found(steps=1), 1, "`limits.turns` is 1"),
+        (found(shown=False, kinds=1), 8, "the task shows no numbers to tell situations apart by"),
+        (found(shown=False, kinds=4), 8, "beside 4 categories of problems, the task shows no"),
+    ],
+)
+def test_the_reason_is_what_was_found(shown: Look, turns: int, expected: str) -> None:
+    assert pick(shown, 300, turns)[1].startswith(expected)
+
+
 def test_a_look_counts_what_comes_back() -> None:
     runtime = policy()
     episodes = [episode(runtime, ["a", "stop"], 1.0)] * 3

@@ -19,6 +19,9 @@ Amount = Annotated[int, Meta(ge=0)]
 class Limits:
     """The limits of an episode; reaching a limit ends it, and is never a success.
 
+    With `turns: N`, an episode that is to be solved has N-1 turns at most, as the policy decides
+    once more to end it. It has N if the last agent or the task's environment ends it.
+
     Args:
         turns: how many activations.
         calls: how many calls to services; the turn that goes beyond this number is the last.

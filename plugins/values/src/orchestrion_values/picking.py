@@ -131,13 +131,14 @@ def pick(stats: Look, episodes: int, turns: int | None) -> tuple[str, str]:
         turns: the maximum in an episode; None for no limit.
     """
     if turns == 1 or stats.steps <= 1:
-        why = "an episode is one choice"
+        why = "`limits.turns` is 1" if turns == 1 else "an episode is one choice"
         if stats.texts >= TEXTS:
             return "bandit with text", f"{why}, and problems have {stats.texts} different texts"
         return "bandit", why
     covered = f"{stats.covered:.0%} of the situations in {stats.episodes} episodes come back"
     if not stats.shown:
-        return "fitted-q", "the task shows no numbers to tell situations apart by"
+        known = f"beside {stats.kinds} categories of problems, " if stats.kinds > 1 else ""
+        return "fitted-q", f"{known}the task shows no numbers to tell situations apart by"
     if stats.log and episodes >= LOGGED:
         why = "the task shows its history call by call: a hidden state can be learned from it"
         return "optimistic", why
