@@ -38,13 +38,15 @@ def run(
     folder: Path,
     rewards: Sequence[float] = RISING,
     metrics: Sequence[Mapping[str, float]] = (),
+    config: str = "",
+    roster: Sequence[str] = ("worker",),
     **contenders: Sequence[Episode],
 ) -> RunStore:
     """A run of one episode an iteration, whose reward is given, and evaluations by name."""
-    store = RunStore.create(folder, "", {"seed": 1})
+    store = RunStore.create(folder, config, {"seed": 1})
     for i, reward in enumerate(rewards):
         own = dict(metrics[i]) if metrics else {}
-        last = evolve(checkpoint(i), roster=("worker",)) if i + 1 == len(rewards) else None
+        last = evolve(checkpoint(i), roster=tuple(roster)) if i + 1 == len(rewards) else None
         store.commit_iteration(0, i, [played(f"0/{i}", reward)], own, last)
     for name, episodes in contenders.items():
         store.save_evaluation(
@@ -179,6 +181,41 @@ def test_baselines_that_are_not_behind_are_named(tmp_path: Path) -> None:
     assert named["same_as_baseline"] == (1, ("same",))
 
 
+TABLE = """
+policy: {use: POLICY}
+trainer: {use: TRAINER, episodes: 9}
+agents: {worker: {use: echo}, spare: {use: echo}, other: {use: echo}}
+evaluation:
+  baselines:
+    chain-by-category: {policy: {use: by-category}, trainer: {use: chain-by-category, length: 10}}
+    mine: {policy: {use: sequence, steps: ["other:x"]}, trainer: null}
+"""
+
+
+@pytest.mark.parametrize("name", ["behind_baseline", "same_as_baseline", "not_ahead"])
+def test_the_advice_to_use_a_baseline_has_its_lines(tmp_path: Path, name: str) -> None:
+    rewards = {"behind_baseline": [0.9, 0.8], "same_as_baseline": [0.5, 0.6]}
+    contenders = {"chain-by-category": judged("c", rewards.get(name, [0.6, 0.5]) * 10)}
+    contenders = {"learned": judged("learned", [0.5, 0.6] * 10), **contenders}
+
+    def advice(policy: str, trainer: str) -> str:
+        config = TABLE.replace("POLICY", policy).replace("TRAINER", trainer)
+        findings = found(run(tmp_path / trainer, config=config, **contenders))
+        return findings[name].advice if name in findings else ""
+
+    lines = "(`policy: {use: by-category}`, `trainer: {use: chain-by-category}`)"
+    assert lines in advice("values", "bandit")
+    # What is of the same kind is not simpler.
+    assert ("chain" in advice("by-category", "chain-by-category")) == (name == "behind_baseline")
+
+
+def test_agents_of_baselines_are_not_to_be_left_out(tmp_path: Path) -> None:
+    team = ("worker", "spare", "other")
+    finding = found(run(tmp_path / "run", config=TABLE, roster=team))["never_tried"]
+    assert finding.about == ("spare", "other")
+    assert finding.advice == "train for longer or explore more, or leave out spare"
+
+
 @pytest.mark.parametrize(
     ("rewards", "level"), [([0.5, 0.6] * 10, 1), ([0.9] * 8 + [0.2] * 12, 2), (RISING, 0)]
 )
@@ -187,6 +224,8 @@ def test_training_that_did_not_raise_the_reward_is_told(
 ) -> None:
     finding = found(run(tmp_path / "run", rewards)).get("no_rise")
     assert (finding.level if finding else 0) == level
+    said = {1: "it is not shown that the reward rose in training: +0 (+-", 2: "the reward fell in"}
+    assert finding is None or finding.text.startswith(said[level])
 
 
 def test_held_out_reward_counts_where_training_explores_to_its_end(tmp_path: Path) -> None:

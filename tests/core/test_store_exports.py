@@ -148,7 +148,7 @@ def test_summary_json_holds_the_outcome(exported: Path) -> None:
                 "name": "never_tried",
                 "level": 1,
                 "text": "never tried in 3 training episodes: tests, lint",
-                "advice": "train for longer or explore more, or leave these agents out",
+                "advice": "train for longer or explore more, or leave out tests and lint",
                 "about": ["tests", "lint"],
             }
         ],

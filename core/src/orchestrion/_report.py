@@ -159,21 +159,25 @@ class Verdict:
         )
 
     def as_text(self, report: Report) -> str:
-        """Return the verdict as a sentence, with the differences where the first is not ahead."""
+        """Return the verdict as a sentence, with the differences where the first is not ahead.
+
+        It begins with the baselines that are hardest to beat.
+        """
         first, repeated = report.contenders[0].name, report.repeated
 
         def text_of(name: str) -> str:
             return f"{name} (the same as {repeated[name]})" if name in repeated else name
 
         def with_rewards(names: Sequence[str]) -> str:
+            strongest_first = sorted(names, key=lambda name: report.ahead[name].mean)
             return enumerated(
-                [f"{text_of(name)}{_in_brackets(report.ahead[name])}" for name in names]
+                [f"{text_of(name)}{_in_brackets(report.ahead[name])}" for name in strongest_first]
             )
 
         others = {
-            "ahead of": enumerated([text_of(name) for name in self.ahead_of]),
-            "not ahead of": with_rewards(self.level_with),
             "behind": with_rewards(self.behind),
+            "not ahead of": with_rewards(self.level_with),
+            "ahead of": enumerated([text_of(name) for name in self.ahead_of]),
         }
         parts = [f"{word} {names}" for word, names in others.items() if names]
         if not parts:

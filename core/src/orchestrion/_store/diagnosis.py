@@ -8,6 +8,7 @@ its decisions, in any unit) is read.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -206,14 +207,28 @@ def _kinds(evaluations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _never_tried(store: RunReader, iterations: Sequence[Iteration]) -> Iterator[Finding]:
     if never := store.never_tried():
+        unused = _unused(stored_config(store) or {}, never)
         count = sum(iteration.episodes for iteration in iterations)
         yield Finding(
             "never_tried",
             NOTE,
             f"never tried in {count} training episodes: {', '.join(never)}",
-            "train for longer or explore more, or leave these agents out",
+            "train for longer or explore more"
+            + (f", or leave out {enumerated(unused)}" if unused else ""),
             tuple(never),
         )
+
+
+def _unused(config: Mapping[str, Any], agents: Sequence[str]) -> list[str]:
+    """Return those of some agents that no other part of the config names, such as a baseline."""
+    parts = [
+        *config.get("agents", {}).values(),
+        *(config[key] for key in config if key != "agents"),
+    ]
+    text = str(parts)
+    return [
+        name for name in agents if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
+    ]
 
 
 def _settled_early(iterations: Sequence[Iteration]) -> Iterator[Finding]:
@@ -336,46 +351,70 @@ def _not_ahead(
         ahead = {
             name: paired(learned, rows, "reward", key.child(name)) for name, rows in judged.items()
         }
-        verdict = Verdict.of(ahead)
+        verdict, config = Verdict.of(ahead), stored_config(store) or {}
         if verdict.behind:
+            best = min(verdict.behind, key=lambda name: ahead[name].mean)
             yield Finding(
                 "behind_baseline",
                 WARNING,
                 f"what was learned is worse than {enumerated(verdict.behind)}, by an interval "
                 "without 0",
-                "use that instead, or train for longer, explore more, or begin with it",
+                f"use {best} instead{_lines(config, best)}, or train for longer, explore more, or "
+                "begin with it",
                 verdict.behind,
             )
-        same = tuple(name for name in verdict.level_with if judged[name] == learned)
+        level = [name for name in verdict.level_with if not _is_same_kind(config, name)]
+        same = tuple(name for name in level if judged[name] == learned)
         if same:
             yield Finding(
                 "same_as_baseline",
                 NOTE,
                 f"what was learned came to the same as {enumerated(same)} on every problem",
-                "take the simpler one, or let the policy see more of the problems",
+                f"take the simpler one{_lines(config, same[0])}, or let the policy see more of the "
+                "problems",
                 same,
             )
-        level = tuple(name for name in verdict.level_with if name not in same)
-        if level:
+        if unequal := tuple(name for name in level if name not in same):
+            best = min(unequal, key=lambda name: ahead[name].mean)
             yield Finding(
                 "not_ahead",
                 NOTE,
-                f"what was learned is not shown to be ahead of {enumerated(level)}",
+                f"what was learned is not shown to be ahead of {enumerated(unequal)}",
                 "train for longer, judge on more problems, or let the policy see more of a problem "
-                "(its encoders); else take the simpler one",
-                level,
+                f"(its encoders); else take the simpler one{_lines(config, best)}",
+                unequal,
             )
     rise = _rise(rewards, reached)
     if rise is not None and rise[0] <= rise[1]:
         worse = rise[0] < -rise[1]
+        what = "the reward fell" if worse else "it is not shown that the reward rose"
         yield Finding(
             "no_rise",
             WARNING if worse else NOTE,
-            f"the reward {'fell' if worse else 'did not rise'} in training: by {rise[0]:+.3g} "
-            f"(+-{rise[1]:.2g}) from its beginning to its end",
+            f"{what} in training: {rise[0]:+.3g} (+-{rise[1]:.2g}) from its beginning to its end",
             "look at the reward and at what the policy is shown: is there something to learn from? "
             "Else explore more, or learn at another rate",
         )
+
+
+def _is_same_kind(config: Mapping[str, Any], name: str) -> bool:
+    """Return whether a baseline has the policy and the trainer of the run itself."""
+    baseline = config.get("evaluation", {}).get("baselines", {}).get(name)
+    return bool(baseline) and _uses(baseline) == _uses(config)
+
+
+def _lines(config: Mapping[str, Any], name: str) -> str:
+    """Return in brackets what a config says to use a baseline, if it was named by a word."""
+    uses = _uses(config.get("evaluation", {}).get("baselines", {}).get(name) or {})
+    if uses.get("trainer") != name:
+        return ""
+    return " (" + ", ".join(f"`{part}: {{use: {use}}}`" for part, use in uses.items()) + ")"
+
+
+def _uses(part: Mapping[str, Any]) -> dict[str, str]:
+    """Return which policy and trainer a config or a baseline names; none for several stages."""
+    chosen = {key: part[key] for key in ("policy", "trainer") if isinstance(part.get(key), Mapping)}
+    return {key: value["use"] for key, value in chosen.items()}
 
 
 def _noise(values: Sequence[float]) -> float:
