@@ -295,7 +295,7 @@ def test_the_checkpoint_that_stands_in_for_a_damaged_one_is_named(site: Site) ->
 def test_training_in_which_nothing_ever_works_ends(site: Site) -> None:
     result = train("agents.a.mood=raise", "trainer.plays=10")
     assert result.exit_code == 1
-    assert "all 20 turns of iteration 1 failed, 20 of them with a: ZeroDivis" in result.stderr
+    assert "all 20 turns of iteration 1 failed, each with: agent a: ZeroDivisi" in result.stderr
     assert "orchestrion resume" in result.stderr, "the agent may be mended"
     assert status() == "failed"
 

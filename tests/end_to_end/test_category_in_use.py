@@ -63,7 +63,7 @@ def test_a_missing_or_unknown_category_is_told(tmp_path: Path) -> None:
     def said(*words: str) -> str:
         return CliRunner().invoke(main, ["run", run, *words]).stderr
 
-    assert "[1] left" in said("--input", "Where?", "--category", "west")
+    assert "[1] left (cost 1)\n" in said("--input", "Where?", "--category", "west")
     assert "warning" not in said("--input", "Where?", "--category", "west")
     assert (
         "warning: the team learned from problems with a category (east and west), and this one has "

@@ -340,8 +340,9 @@ def cost_text(usage: Usage) -> str:
     """Return a cost with its unit."""
     values = {"cost": usage.cost, "usd": usage.usd, "tokens": usage.tokens, "calls": usage.calls}
     unit = unit_of([values])
-    comma = "," if unit == OWN_UNIT else ""
-    return f"cost {usage.cost:g}{comma} {unit}" if usage.cost else "cost 0"
+    # Agents state what they cost in a unit of their own, which has no name.
+    named = "" if unit == OWN_UNIT else f" {unit}"
+    return f"cost {usage.cost:g}{named}"
 
 
 def _places(largest: float) -> int:

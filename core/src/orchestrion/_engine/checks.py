@@ -352,9 +352,8 @@ def check_judged(episodes: Sequence[Episode], where: str) -> None:
     for what, errors in (("verification", unverified), ("reward", unrewarded)):
         if errors and len(errors) == len(episodes):
             (reason, count), *_ = Counter(errors).most_common(1)
-            raise RunError(
-                f"every {what} of {where} failed, {count} of {len(errors)} with {reason:.{_REASON}}"
-            )
+            share = _share(count, len(errors))
+            raise RunError(f"every {what} of {where} failed, {share} with: {reason:.{_REASON}}")
 
 
 def check_turns(episodes: Sequence[Episode], where: str, minimum: int) -> None:
@@ -363,6 +362,11 @@ def check_turns(episodes: Sequence[Episode], where: str, minimum: int) -> None:
     errors = [turn for episode in episodes for turn in episode.turns if turn.status == "failed"]
     if turns < max(minimum, 1) or len(errors) < turns:
         return
-    reasons = Counter(f"{turn.agent}: {turn.error}" for turn in errors)
+    reasons = Counter(f"agent {turn.agent}: {turn.error}" for turn in errors)
     (reason, count), *_ = reasons.most_common(1)
-    raise RunError(f"all {turns} turns of {where} failed, {count} of them with {reason:.{_REASON}}")
+    share = _share(count, turns)
+    raise RunError(f"all {turns} turns of {where} failed, {share} with: {reason:.{_REASON}}")
+
+
+def _share(count: int, total: int) -> str:
+    return "each" if count == total else f"{count} of them"
