@@ -163,6 +163,18 @@ def test_a_policy_that_cannot_go_on_makes_the_episode_fail_with_its_reason() -> 
     assert not episode.success
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_that_a_policy_could_not_go_on_is_counted_where_it_is_used(training: bool) -> None:
+    engine = engine_for({"a": ScriptedAgent()}, By(gives_up))
+    asyncio.run(engine.run("e", PROBLEM, Key(1), training=training))
+    assert list(engine.failed_turns) == ([] if training else ["policy By: no way"])
+
+
+def gives_up(situation: Situation) -> Decision:
+    """Fails."""
+    return Decision(stop=True, error="no way")
+
+
 @frozen
 class Nesting(Agent):
     """Runs a nested team of one."""
@@ -225,9 +237,6 @@ def test_pure_members_of_one_name_in_two_teams_are_told_apart() -> None:
 
 
 def test_a_nested_policy_that_cannot_go_on_fails_the_outer_turn() -> None:
-    def gives_up(situation: Situation) -> Decision:
-        return Decision(stop=True, error="no way")
-
     episode = played(
         {"n": Nesting(ScriptedAgent(), gives_up)},
         lambda situation: (

@@ -249,6 +249,8 @@ def test_only_the_most_frequent_failures_are_listed() -> None:
     assert lines[1] == "  9 x verifier: no"
     assert lines[-1] == "  and 3 other reasons"
     assert failure_lines({}) == []
+    others = {"reward (cost of x): no": 2, "a: (no)": 1, "policy (dag of x): no": 3}
+    assert failure_lines(others)[0] == ("failed: 1 turns, 0 verifications, 2 rewards, 3 decisions")
 
 
 # ------------------------------------------------------------------ refusals change nothing

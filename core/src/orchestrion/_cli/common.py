@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -157,20 +158,27 @@ def plugins_of(block: Sequence[str] | None = None) -> Plugins:
 
 
 def failure_lines(failures: Mapping[str, int]) -> list[str]:
-    """Return how many turns, verifications and rewards failed, and the most frequent reasons."""
-    verifications = sum(n for who, n in failures.items() if who.startswith("verifier:"))
-    # No agent is called like this: a name in a config has no space.
-    rewards = sum(n for who, n in failures.items() if who.startswith(("reward (", "reward fun")))
-    turns = sum(failures.values()) - verifications - rewards
+    """Return how many turns, verifications and so on failed, and the most frequent reasons."""
     if not failures:
         return []
-    also = f", {rewards} rewards" if rewards else ""
-    lines = [f"failed: {turns} turns, {verifications} verifications{also}"]
+    counts = Counter({"turns": 0, "verifications": 0})
+    for who, count in failures.items():
+        counts[_failed_part(who)] += count
+    lines = ["failed: " + ", ".join(f"{count} {part}" for part, count in counts.items())]
     order = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
     lines += [f"  {n} x {' '.join(reason.split())[:200]}" for reason, n in order[:5]]
     if len(order) > 5:
         lines.append(f"  and {len(order) - 5} other reasons")
     return lines
+
+
+def _failed_part(who: str) -> str:
+    if who.startswith("verifier:"):
+        return "verifications"
+    if who.startswith(("reward (", "reward fun")):
+        return "rewards"
+    # No agent is called like this: a name in a config has no space.
+    return "decisions" if " (" in who.partition(":")[0] else "turns"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

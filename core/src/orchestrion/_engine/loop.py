@@ -124,6 +124,9 @@ class Loop:
             if decision.stop:
                 if decision.error:
                     self.status, self.error = Status.FAILED, decision.error
+                    if not (self.nested or self.training):
+                        # In training it is what trying gives; of a nested team the turn fails.
+                        engine.count_failure(batcher.place, decision.error)
                 return
             start = decision.start
             if not start and not tasks:
