@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from orchestrion import BudgetError, Episode, Problem, Reward, RunError, Scores, Trajectory
 from orchestrion._engine.checks import judged, merged_metrics
 from orchestrion._guards import calling
-from orchestrion._manifest import changed_data
+from orchestrion._manifest import changed_data, has_other_problems
 
 
 def test_metrics_are_python_numbers_whatever_a_trainer_reports() -> None:
@@ -38,12 +39,23 @@ def test_of_a_group_of_errors_the_first_of_ours_is_raised_or_else_the_first_is_n
 
 
 def test_which_problems_are_others_than_before_is_said_split_by_split() -> None:
-    before = {"train": {"problems": 3, "digest": "a"}, "test": {"problems": 2, "digest": "b"}}
-    now = {"train": {"problems": 4, "digest": "c"}, "test": {"problems": 2, "digest": "d"}}
+    def data(train: int, test: str) -> dict[str, Any]:
+        files = {"train": (train, train), "test": (2, test)}
+        return {
+            split: {"problems": n, "digest": str(data), "content": "".join(sorted(str(data)))}
+            for split, (n, data) in files.items()
+        }
+
+    before, now = data(3, "ab"), data(4, "cd")
     assert changed_data(before, before) == changed_data({}, now) == ""
     assert changed_data(before, now) == (
         "'train' had 3 problems and has 4, some of the 2 of 'test' are others"
     )
+    assert has_other_problems(before, now)
+    assert changed_data(before, data(3, "ba")) == (
+        "'test' has the same problems in another order or with other ids"
+    )
+    assert not has_other_problems(before, data(3, "ba"))
 
 
 @pytest.mark.parametrize("value", ["1", b"1", None, float("nan"), 1e999])

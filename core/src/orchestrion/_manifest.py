@@ -48,19 +48,28 @@ _COMPARED = 100_000
 def data_of(task: Any, place: str) -> dict[str, JSON]:
     """Return by split how many problems a task has, and a digest of them with their answers.
 
-    A config names a file; what stands in it is no part of the config's digest.
+    `content` is a digest of the same without their ids and order. A config names a file; what
+    stands in it is no part of the config's digest.
     """
     from orchestrion._engine.checks import problems_of
-    from orchestrion._records import Split
-    from orchestrion._report import problem_digests
+    from orchestrion._records import Split, replace
+    from orchestrion._report import problem_digest, problem_digests
 
     data: dict[str, JSON] = {}
     for split in get_args(Split):
         problems = problems_of(task, split, place)
-        digests = problem_digests(islice(problems, _COMPARED))
-        digest = blake2b(repr(digests).encode(), digest_size=8).hexdigest()
-        data[split] = {"problems": len(problems), "digest": digest}
+        compared = list(islice(problems, _COMPARED))
+        contents = sorted(problem_digest(replace(problem, id="-")) for problem in compared)
+        data[split] = {
+            "problems": len(problems),
+            "digest": _digest(problem_digests(compared)),
+            "content": _digest(contents),
+        }
     return data
+
+
+def _digest(value: object) -> str:
+    return blake2b(repr(value).encode(), digest_size=8).hexdigest()
 
 
 _NAMED = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_][\w.]*")
@@ -103,6 +112,21 @@ def changed_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         was, is_ = before[split], now[split]
         if was["problems"] != is_["problems"]:
             changed.append(f"{split!r} had {was['problems']} problems and has {is_['problems']}")
-        elif was != is_:
+        elif was["digest"] == is_["digest"]:
+            continue
+        elif _content(was) == is_["content"]:
+            changed.append(f"{split!r} has the same problems in another order or with other ids")
+        else:
             changed.append(f"some of the {was['problems']} of {split!r} are others")
     return ", ".join(sorted(changed))
+
+
+def has_other_problems(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether some split differs by more than the order and the ids of its problems."""
+    return any(
+        _content(before[split]) != now[split]["content"] for split in now.keys() & before.keys()
+    )
+
+
+def _content(split: Mapping[str, Any]) -> Any:
+    return split.get("content")  # runs of earlier versions have none

@@ -212,10 +212,10 @@ def outcomes(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
 
 def problem_digests(problems: Iterable[Problem]) -> dict[str, str]:
     """Return by id the digest of each problem, hidden part included: an id alone proves nothing."""
-    return {problem.id: _digest(problem) for problem in problems}
+    return {problem.id: problem_digest(problem) for problem in problems}
 
 
-def _digest(problem: Problem) -> str:
+def problem_digest(problem: Problem) -> str:
     try:
         data = encode(problem)
     except StoreError:  # a hidden part is never stored, and may be more than JSON

@@ -24,7 +24,14 @@ from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Stateful
 from orchestrion._keys import Key
 from orchestrion._learned import OWN_TEAM, LearnedComponents, evaluate_contender, saved_to_json
-from orchestrion._manifest import changed_code, changed_data, code_of, data_of, manifest
+from orchestrion._manifest import (
+    changed_code,
+    changed_data,
+    code_of,
+    data_of,
+    has_other_problems,
+    manifest,
+)
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._readiness import check_ready
@@ -183,8 +190,11 @@ class Conduct:
             if not completed:
                 note = {"text": self.changed_data, "data": data}
                 self.store.record_event("data changed", note)
-            text = f"{self.changed_data}; it may be judged on problems that it was trained on"
-            self.progress.noted("task", "other problems than before:", text)
+            what, text = "the data was changed:", self.changed_data
+            if has_other_problems(before or {}, data):
+                what = "other problems than before:"
+                text += "; it may be judged on problems that it was trained on"
+            self.progress.noted("task", what, text)
 
     def _note_code(self) -> None:
         """Put in the manifest what code of the user the run has, or note that it is other now."""

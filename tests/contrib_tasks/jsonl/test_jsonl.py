@@ -580,6 +580,23 @@ def test_a_file_that_was_changed_while_a_run_trained_is_said_before_the_report(
     assert "other problems than before" in here("resume", "team-1", cwd=tmp_path).stderr
 
 
+def test_rows_in_another_order_are_no_other_problems(tmp_path: Path) -> None:
+    rows = [f"q{i},q{i},{['train', 'test'][i % 2]}\n" for i in range(10)]
+    file = tmp_path / "rows.csv"
+    file.write_text("question,answer,part\n" + "".join(rows))
+    config = {
+        "task": {"use": "jsonl", "file": "rows.csv", "splits": "part"},
+        "agents": {"a": {"use": "echo"}},
+        "policy": {"use": "sequence", "steps": ["a"]},
+    }
+    (tmp_path / "team.yaml").write_text(json.dumps(config))
+    here("train", "team.yaml", cwd=tmp_path)
+    file.write_text("question,answer,part\n" + "".join(reversed(rows)))
+    said = here("resume", "team-1", cwd=tmp_path).stderr
+    assert "'test' has the same problems in another order or with other ids" in said
+    assert "trained on" not in said
+
+
 def test_a_trained_team_answers_without_the_file_and_says_that_it_was_changed(
     tmp_path: Path,
 ) -> None:
