@@ -198,6 +198,8 @@ def test_sequences_are_saved_with_the_policy() -> None:
     again.load(runtime.save())
     assert isinstance(again.model, FittedModel)
     assert again.model.plans == runtime.model.plans
+    named = {"": [again.names[3], again.names[1]], "x": [again.names[3], again.names[0]]}
+    assert again.save().data["learned"] == {"sequences": named}
     shown = [situation("c"), situation("c", category="x"), situation("c", category="other")]
     assert names(again.decide(shown, [Key(1)] * 3)) == ["b:x", "a", "b:x"]
 

@@ -13,6 +13,7 @@ import numpy as np
 from attrs import Factory, frozen
 
 from orchestrion import (
+    JSON,
     Episode,
     Experience,
     Job,
@@ -90,6 +91,17 @@ class FittedModel:
             if place is not None:
                 row[place] = row.max() + 1.0
         return result
+
+    @property
+    def learned(self) -> dict[str, JSON]:
+        """Return the sequences that are followed, by category; "" is for all other categories."""
+        names = self.policy.names
+        sequences: dict[str, JSON] = {
+            category or "": [names[choice] for choice in plan]
+            for category, plan in self.plans.items()
+            if plan != LEARNED
+        }
+        return {"sequences": sequences} if sequences else {}
 
     def save(self) -> Saved:
         arrays, data = self.fitted.save()

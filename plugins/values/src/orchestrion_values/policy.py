@@ -55,7 +55,8 @@ class ValueModel(Protocol):
     """What a trainer has learned, as the policy uses it.
 
     A class of models also has a class method `load(saved, policy)`, the inverse of `save`, and is
-    listed under its `name` in `MODELS` or as an entry point of `MODEL_GROUP`.
+    listed under its `name` in `MODELS` or as an entry point of `MODEL_GROUP`. It may have an
+    attribute `learned`: what of it `learned_behaviors.json` shows, as JSON.
     """
 
     name: str
@@ -164,12 +165,14 @@ class ValuePolicy(Reading):
         if self.model is None:
             return Saved(data={"choices": self.names, "model": None, "data": None})
         saved = self.model.save()
-        data = {
+        data: dict[str, Any] = {
             "choices": self.names,
             "encoders": encoder_settings(self.encoders),
             "model": self.model.name,
             "data": saved.data,
         }
+        if learned := getattr(self.model, "learned", None):
+            data["learned"] = learned
         return Saved(saved.arrays, data)
 
     def load(self, saved: Saved) -> None:
