@@ -195,8 +195,10 @@ evaluation:
 @pytest.mark.parametrize("name", ["behind_baseline", "same_as_baseline", "not_ahead"])
 def test_the_advice_to_use_a_baseline_has_its_lines(tmp_path: Path, name: str) -> None:
     rewards = {"behind_baseline": [0.9, 0.8], "same_as_baseline": [0.5, 0.6]}
-    contenders = {"chain-by-category": judged("c", rewards.get(name, [0.6, 0.5]) * 10)}
-    contenders = {"learned": judged("learned", [0.5, 0.6] * 10), **contenders}
+    contenders: dict[str, Any] = {
+        "learned": judged("learned", [0.5, 0.6] * 10),
+        "chain-by-category": judged("c", rewards.get(name, [0.6, 0.5]) * 10),
+    }
 
     def advice(policy: str, trainer: str) -> str:
         config = TABLE.replace("POLICY", policy).replace("TRAINER", trainer)
