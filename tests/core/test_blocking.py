@@ -220,7 +220,7 @@ def test_what_would_end_the_process_is_the_agents_failed_turn(
 ) -> None:
     result = train(f"agents.a.does={does}")
     assert result.exit_code == 1
-    assert f"with a: {error}" in result.stderr
+    assert f"with: agent a: {error}" in result.stderr
 
 
 @pytest.mark.parametrize(

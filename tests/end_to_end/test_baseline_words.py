@@ -115,7 +115,7 @@ def test_the_verdict_goes_by_paired_intervals() -> None:
     twice = {**results, "worse too": rows(0.5, 1.4, 2.6, 3.5)}
     repeated = compare("test", 1, twice, {}, Key(1))
     assert repeated.repeated == {"worse too": "worse"}
-    assert "ahead of worse and worse too (the same as worse); not" in repeated.as_json()["verdict"]
+    assert "ahead of worse and worse too (the same as worse)" in repeated.as_json()["verdict"]
     alone = compare("test", 1, {"learned": rows(1.0)}, {}, Key(1))
     assert "compared with nothing" in alone.as_json()["verdict"]
 

@@ -72,9 +72,10 @@ def describe(error: BaseException, seconds: float | None = None) -> str:
     name, text = type(error).__name__, _text(error)
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]} ... (cut here; it has {len(text)} characters)"
+    described = f"{name}: {text}" if text else name
     if notes := getattr(error, "__notes__", None):
-        text = f"{text} ({hidden('; '.join(map(str, notes)))[:LONGEST]})".lstrip()
-    return f"{name}: {text}" if text else name
+        described += f" ({hidden('; '.join(map(str, notes)))[:LONGEST]})"
+    return described
 
 
 def note_line(error: BaseException, code: Callable[..., Any]) -> None:
