@@ -189,6 +189,7 @@ evaluation:
   baselines:
     chain-by-category: {policy: {use: by-category}, trainer: {use: chain-by-category, length: 10}}
     mine: {policy: {use: sequence, steps: ["other:x"]}, trainer: null}
+    untrained: untrained
 """
 
 
@@ -198,6 +199,7 @@ def test_the_advice_to_use_a_baseline_has_its_lines(tmp_path: Path, name: str) -
     contenders: dict[str, Any] = {
         "learned": judged("learned", [0.5, 0.6] * 10),
         "chain-by-category": judged("c", rewards.get(name, [0.6, 0.5]) * 10),
+        "untrained": judged("u", rewards.get(name, [0.6, 0.5]) * 10),
     }
 
     def advice(policy: str, trainer: str) -> str:

@@ -140,12 +140,9 @@ def test_a_failed_member_has_no_vote_and_its_cost_counts() -> None:
     turn = ask(members)
     assert (turn.status, turn.output.content) == ("completed", "x")
     assert turn.output.data["coverage"] == pytest.approx(2 / 3)
-    assert turn.output.data["ballots"][2] == {
-        "voter": "broken",
-        "status": "failed",
-        "answer": None,
-        "error": "RuntimeError: ill",
-    }
+    ballot = dict(turn.output.data["ballots"][2])
+    assert ballot.pop("error").startswith("RuntimeError: ill (support.py:")
+    assert ballot == {"voter": "broken", "status": "failed", "answer": None}
 
 
 def test_a_hanging_member_times_out_and_the_others_decide() -> None:

@@ -397,15 +397,21 @@ def _not_ahead(
         )
 
 
+def _baseline(config: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Return which policy and trainer a baseline uses; none for the untrained team."""
+    baseline = config.get("evaluation", {}).get("baselines", {}).get(name)
+    return _uses(baseline) if isinstance(baseline, Mapping) else {}
+
+
 def _is_same_kind(config: Mapping[str, Any], name: str) -> bool:
     """Return whether a baseline has the policy and the trainer of the run itself."""
-    baseline = config.get("evaluation", {}).get("baselines", {}).get(name)
-    return bool(baseline) and _uses(baseline) == _uses(config)
+    uses = _baseline(config, name)
+    return bool(uses) and uses == _uses(config)
 
 
 def _lines(config: Mapping[str, Any], name: str) -> str:
     """Return in brackets what a config says to use a baseline, if it was named by a word."""
-    uses = _uses(config.get("evaluation", {}).get("baselines", {}).get(name) or {})
+    uses = _baseline(config, name)
     if uses.get("trainer") != name:
         return ""
     return " (" + ", ".join(f"`{part}: {{use: {use}}}`" for part, use in uses.items()) + ")"

@@ -38,6 +38,7 @@ from orchestrion import (
     choices,
     in_thread,
     learnable,
+    note_line,
     replace,
 )
 from orchestrion_ensemble.answers import Reading, result_to
@@ -234,12 +235,16 @@ class _Voter:
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         act: Any = self._agent.act
-        if inspect.iscoroutinefunction(act):
-            output = await act(view, key, calls)
-        else:
-            output = await in_thread(act, view, key, calls)
-            if inspect.isawaitable(output):
-                output = await output
+        try:
+            if inspect.iscoroutinefunction(act):
+                output = await act(view, key, calls)
+            else:
+                output = await in_thread(act, view, key, calls)
+                if inspect.isawaitable(output):
+                    output = await output
+        except Exception as error:
+            note_line(error, type(self._agent))
+            raise
         # The engine refuses anything that is not an Output.
         if getattr(output, "final", False) is True:
             output = replace(output, final=False)
