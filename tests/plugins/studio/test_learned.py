@@ -98,15 +98,14 @@ def test_habits_and_texts_come_with_the_trial_that_decided(tmp_path: Path) -> No
 
 
 def test_fixed_sequences_that_are_followed_are_shown_beside_the_values(tmp_path: Path) -> None:
-    plans = [[None, [0]], ["sums", [-1]], ["texts", [1, 0]]]
-    policy = {"model": "fitted-q", "choices": ["a", "b"], "data": {"plans": plans}}
-    made = sections(tmp_path / "some", components={"policy": policy})
+    policy = {"model": "fitted-q", "choices": ["a", "b"], "data": {}}
+    learned = {"sequences": {"": ["a"], "texts": ["b", "a"]}}
+    made = sections(tmp_path / "some", components={"policy": {**policy, "learned": learned}})
     assert made["steps"]["rows"] == [
         {"category": "any other", "steps": ["a"]},
         {"category": "texts", "steps": ["b", "a"]},
     ]
     assert made["model"]["about"].startswith("Where it follows no fixed sequence, the policy")
-    policy = {**policy, "data": {"plans": [[None, [-1]]]}}
     none = sections(tmp_path / "none", components={"policy": policy})
     assert "steps" not in none
     assert none["model"]["about"].startswith("The policy takes the choice")

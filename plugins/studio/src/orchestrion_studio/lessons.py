@@ -294,18 +294,13 @@ def _order(data: Mapping[str, Any]) -> Section | None:
 
 def _plans(data: Mapping[str, Any]) -> Section | None:
     """Return the fixed sequences that are followed instead of the values of a model."""
-    names, model = data.get("choices"), data.get("data")
-    plans = model.get("plans") if isinstance(model, Mapping) else None
-    if not isinstance(names, list) or not isinstance(plans, list):
+    learned = data.get("learned")
+    sequences = learned.get("sequences") if isinstance(learned, Mapping) else None
+    if not isinstance(sequences, Mapping):
         return None
-    unknown = "any other" if len(plans) > 1 else ""
+    others = "any other" if len(sequences) > 1 else ""
     rows = [
-        {
-            "category": unknown if category is None else category,
-            "steps": [str(names[choice]) for choice in plan],
-        }
-        for category, plan in plans
-        if all(0 <= choice < len(names) for choice in plan)  # -1 stands for the values
+        {"category": category or others, "steps": steps} for category, steps in sequences.items()
     ]
     about = "Followed instead of the values that were learned, as it proved better."
     return _section("steps", "A fixed sequence", about, rows) if rows else None

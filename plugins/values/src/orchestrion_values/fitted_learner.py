@@ -256,7 +256,7 @@ class FittedLearner(ValueLearner):
         self, policy: ValuePolicy, problems: Sequence[Problem], keys: Sequence[Key]
     ) -> tuple[list[Problem], list[Key], list[Arm | None]]:
         """Return episodes in which the mean and the best sequences meet the same problems."""
-        process = self._process(policy)
+        process, learned = self._process(policy), [LEARNED] if self._reacts else []
         rivals: dict[str | None, list[Arm]] = {}
         again: list[Problem] = []
         arms: list[Arm | None] = []
@@ -264,7 +264,6 @@ class FittedLearner(ValueLearner):
             context = process.context(problem.category)
             if context not in rivals:
                 best = [arm for arm in process.seen(context).ranked if arm != LEARNED]
-                learned = [LEARNED] if self._reacts else []
                 rivals[context] = [*learned, *best][: RIVALS + 1]
             again += [problem] * len(rivals[context])
             arms += rivals[context]
