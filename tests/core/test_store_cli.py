@@ -144,6 +144,24 @@ def test_cost_names_an_evaluation_that_made_no_calls(root: Path) -> None:
     assert by_stage["evaluation of test"]["calls"] == 0
 
 
+def test_costs_in_the_agents_own_unit_are_told_by_agent_and_part(root: Path) -> None:
+    with RunStore.open(root / "relay-1") as store:
+        store.save_evaluation("random", {}, [episode("random/0", turns=1)])
+    words = ["cost", "relay-1", "--root", str(root)]
+    for output in (
+        invoke(root, "show", "relay-1").stdout,
+        CliRunner().invoke(main, words).stdout,
+    ):
+        assert [" ".join(line.split()) for line in output.splitlines() if "own unit" in line] == [
+            "cost of training 4 (own unit): worker 4",
+            "cost of evaluating random 2 (own unit): worker 2",
+        ]
+    costs = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)["own_costs"]
+    assert costs["random"] == {"cost": 2.0, "agents": {"worker": 2.0}}
+    assert invoke(root, "prune", "relay-1", "--retention", "episodes").exit_code == 0
+    assert "4 (own unit)\n" in CliRunner().invoke(main, words).stdout
+
+
 # ----------------------------------------------------------------------------------- export
 
 

@@ -11,7 +11,7 @@ from attrs import Factory, asdict, field, frozen
 
 from orchestrion._errors import StoreError
 from orchestrion._keys import Key
-from orchestrion._records import Episode, Problem, Status
+from orchestrion._records import Episode, Problem, Status, Usage
 from orchestrion._statistics import Estimate, difference, estimate, mean
 from orchestrion._store.serial import encode
 
@@ -284,6 +284,11 @@ def _means(group: Sequence[Episode]) -> dict[str, float | None]:
         "tokens": sum(usage.tokens for usage in usages) / len(group),
         "calls": sum(usage.calls for usage in usages) / len(group),
     }
+
+
+def amounts(usage: Usage) -> dict[str, float]:
+    """Return what `unit_of` compares."""
+    return {name: getattr(usage, name) for name in ("cost", "usd", "tokens", "calls")}
 
 
 def unit_of(rows: Iterable[Mapping[str, float | None]]) -> str:

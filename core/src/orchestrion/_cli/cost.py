@@ -25,14 +25,17 @@ _FREE = "made no calls; its turns needed none, or were reused from what came bef
 def command(run: str, root: Path, as_json: bool) -> None:
     """Show what the calls of RUN took, by service, by agent and by stage, and how long.
 
-    Calls that were dropped with an unfinished iteration were paid as well, and are counted.
+    Calls that were dropped with an unfinished iteration were paid as well, and are counted. Costs
+    in the agents' own unit are those of the stored episodes.
     """
+    from orchestrion._cli.display import own_cost_rows
     from orchestrion._store import RunReader, find_run
-    from orchestrion._store.spending import Spent, spent_by
+    from orchestrion._store.spending import Spent, own_costs, spent_by
 
     directory = find_run(run, root)
     with RunReader(directory) as store:
         rows, stated = store.journal.rows(), store.stated()
+        costs = own_costs(store)
         evaluations = [f"evaluation of {name}" for name in store.load_evaluations()]
     total = spent_by(rows, lambda row: "all").get("all")
     groups = {group: spent_by(rows, attrgetter(group)) for group in GROUPS}
@@ -45,7 +48,7 @@ def command(run: str, root: Path, as_json: bool) -> None:
             for group, members in groups.items()
         }
         facts = {"run": str(directory), "total": _data(total) if total is not None else None}
-        emit({**facts, **by_group, "stated_by_turns": usage_data(stated)})
+        emit({**facts, **by_group, "stated_by_turns": usage_data(stated), "own_costs": costs})
         return
     if total is None:
         click.echo(f"{directory.name}: Orchestrion made no calls to services")
@@ -57,6 +60,8 @@ def command(run: str, root: Path, as_json: bool) -> None:
             "reported by agents themselves, or computed again by local models: "
             f"{stated.calls:,} calls, {stated.tokens:,} tokens, {stated.usd:,.4f} US dollars"
         )
+    if costs:
+        answer(table(own_cost_rows(costs)))
 
 
 def _tables(groups: dict[str, dict[str, Spent]], total: Spent) -> str:

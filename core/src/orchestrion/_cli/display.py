@@ -16,8 +16,8 @@ from orchestrion._cli.streams import visible
 from orchestrion._comparison import Comparison
 from orchestrion._interfaces import Metrics
 from orchestrion._progress import Progress
-from orchestrion._records import Usage
-from orchestrion._report import LEARNED, OWN_UNIT, Outcomes, Report, unit_of
+from orchestrion._records import TRAINING, Usage
+from orchestrion._report import LEARNED, OWN_UNIT, Outcomes, Report, amounts, unit_of
 from orchestrion._statistics import Estimate
 from orchestrion._store import RunReader
 from orchestrion._store.conduct import orders_by_category
@@ -338,11 +338,21 @@ def usage_text(usage: Usage) -> str:
 
 def cost_text(usage: Usage) -> str:
     """Return a cost with its unit."""
-    values = {"cost": usage.cost, "usd": usage.usd, "tokens": usage.tokens, "calls": usage.calls}
-    unit = unit_of([values])
+    unit = unit_of([amounts(usage)])
     # Agents state what they cost in a unit of their own, which has no name.
     named = "" if unit == OWN_UNIT else f" {unit}"
     return f"cost {usage.cost:g}{named}"
+
+
+def own_cost_rows(costs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return a name and a text for each of the `own_costs` of a run."""
+    rows = []
+    for source, sums in costs.items():
+        name = "training" if source == TRAINING else f"evaluating {source}"
+        parts = ", ".join(f"{agent} {cost:,.6g}" for agent, cost in sums["agents"].items())
+        text = f"{sums['cost']:,.6g} ({OWN_UNIT})"
+        rows.append((f"cost of {name}", f"{text}: {parts}" if parts else text))
+    return rows
 
 
 def _places(largest: float) -> int:

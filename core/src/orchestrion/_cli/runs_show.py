@@ -95,7 +95,14 @@ def _detail(store: RunReader) -> dict[str, Any]:
 
 
 def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> None:
-    from orchestrion._cli.display import problem_lines, report_lines, training_lines, usage_text
+    from orchestrion._cli.display import (
+        own_cost_rows,
+        problem_lines,
+        report_lines,
+        training_lines,
+        usage_text,
+    )
+    from orchestrion._store.spending import own_costs
     from orchestrion._stored import stored_report
 
     episodes, execution = detail["episodes"], detail["execution"]
@@ -106,6 +113,7 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         ("iterations", str(detail["iterations"])),
         ("episodes", f"{episodes['count']}, {episodes['successes']} solved"),
         ("spent", usage_text(store.spend())),
+        *own_cost_rows(own_costs(store)),
         ("checkpoint", (detail["checkpoint"] or {}).get("file", "none")),
         *(
             (path, f"{name} {text}")

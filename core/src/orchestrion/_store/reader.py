@@ -24,7 +24,13 @@ from orchestrion._store.episodes import (
     read_turn_orders,
 )
 from orchestrion._store.evaluations import FOLDER, read_evaluation
-from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, usage_of
+from orchestrion._store.journal import (
+    USAGE_SUMS,
+    AnswerStore,
+    CallJournal,
+    usage_columns,
+    usage_of,
+)
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import run_at
 from orchestrion._store.notes import Event, read_notes
@@ -191,6 +197,24 @@ class RunReader:
     def _stated_unrecorded(self) -> Usage:
         """Return what turns reported that neither costs money nor counts against a cap."""
         return usage_of(self._state("stated", usage_columns(NO_USAGE)))
+
+    def usage_by_source(self) -> dict[str, Usage]:
+        """Return what all stored episodes of training took, and those of each contender."""
+        query = f"SELECT source, {USAGE_SUMS} FROM episodes GROUP BY source ORDER BY min(number)"
+        return {source: usage_of(sums) for source, *sums in self._reader.all(query)}
+
+    def cost_by_agent(self, source: str) -> dict[str, float]:
+        """Return what each agent's turns cost in the episodes of a source, dearest first.
+
+        Empty where turns are not kept.
+        """
+        query = (
+            "SELECT json_extract(t.value, '$.agent') AS agent,"
+            " total(json_extract(t.value, '$.output.usage.cost')) AS cost"
+            " FROM episodes e, json_each(e.record, '$.trajectory') t WHERE e.source = ?"
+            " GROUP BY agent ORDER BY cost DESC, agent"
+        )
+        return dict(self._reader.all(query, (source,)))
 
     def events(self) -> list[Event]:
         """Return all events, and notes that were added later, oldest first."""

@@ -9,7 +9,9 @@ from typing import Any
 from attrs import define, field
 
 from orchestrion._records import NO_USAGE, Usage, replace
+from orchestrion._report import OWN_UNIT, amounts, unit_of
 from orchestrion._store.journal import CallRow
+from orchestrion._store.reader import RunReader
 
 QUANTILES = (0.5, 0.9, 0.99)
 
@@ -75,3 +77,17 @@ def spent_by(rows: Sequence[CallRow], name: Callable[[CallRow], Any]) -> dict[An
     for row in rows:
         sums.setdefault(name(row), Spent()).add(row)
     return sums
+
+
+def own_costs(store: RunReader) -> dict[str, Any]:
+    """Return what stored episodes cost in the agents' own unit: by source, in all and by agent.
+
+    Empty where costs are money, tokens or calls, which are shown as spent.
+    """
+    usages = {source: usage for source, usage in store.usage_by_source().items() if usage.cost}
+    if unit_of(map(amounts, usages.values())) != OWN_UNIT:
+        return {}
+    return {
+        source: {"cost": usage.cost, "agents": store.cost_by_agent(source)}
+        for source, usage in usages.items()
+    }
