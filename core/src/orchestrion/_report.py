@@ -11,7 +11,7 @@ from attrs import Factory, asdict, field, frozen
 
 from orchestrion._errors import StoreError
 from orchestrion._keys import Key
-from orchestrion._records import Episode, Problem, Status, Usage
+from orchestrion._records import Episode, Problem, Status, Usage, replace
 from orchestrion._statistics import Estimate, difference, estimate, mean
 from orchestrion._store.serial import encode
 
@@ -211,8 +211,11 @@ def outcomes(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
 
 
 def problem_digests(problems: Iterable[Problem]) -> dict[str, str]:
-    """Return by id the digest of each problem, hidden part included: an id alone proves nothing."""
-    return {problem.id: problem_digest(problem) for problem in problems}
+    """Return by id the digest of each problem, hidden part included: an id alone proves nothing.
+
+    Problems that differ only by their category are the same to whoever judges the answers.
+    """
+    return {p.id: problem_digest(replace(p, category="")) for p in problems}
 
 
 def problem_digest(problem: Problem) -> str:

@@ -597,6 +597,21 @@ def test_rows_in_another_order_are_no_other_problems(tmp_path: Path) -> None:
     assert "trained on" not in said
 
 
+def test_runs_that_differ_by_the_category_of_their_problems_are_compared(tmp_path: Path) -> None:
+    rows = [{"question": f"q{i}", "answer": "a", "kind": "ab"[i % 2]} for i in range(10)]
+    config = {
+        "task": {"use": "jsonl", "rows": rows, "category": "kind"},
+        "agents": {"a": {"use": "echo"}},
+        "policy": {"use": "sequence", "steps": ["a"]},
+    }
+    (tmp_path / "team.yaml").write_text(json.dumps(config))
+    here("train", "team.yaml", cwd=tmp_path)
+    here("train", "team.yaml", "-o", "task.category=null", cwd=tmp_path)
+    compared = here("runs", "compare", "team-1", "team-2", cwd=tmp_path).stdout
+    assert "3 problems in both" in compared
+    assert 'category is "kind" in A and null in B' in " ".join(compared.split())
+
+
 def test_a_trained_team_answers_without_the_file_and_says_that_it_was_changed(
     tmp_path: Path,
 ) -> None:

@@ -70,7 +70,7 @@ class Jsonl:
         check: `exact`, `contains`, `regex` (the answer column holds patterns), `number`, `json`
             (each field counts), `judge`, or a function of your own as `module:function`, called
             with the answer, the expected one and the row (its hidden columns, those of `show`,
-            and `question`); it returns True or False, or 0 to 1.
+            the category, and `question`); it returns True or False, or 0 to 1.
         judge: the reward that judges, for `check: judge`, such as `llm-judge`. For every verdict
             it gets the question, the expected answer and the given one.
         ignore_case: whether `exact`, `contains` and `regex` ignore upper and lower case.
@@ -317,7 +317,7 @@ def _problem(settings: Jsonl, row: Row, number: int) -> tuple[Split | None, Prob
             raise ValueError(f"column {settings.splits!r}: {named!r}; want {', '.join(SPLITS)}")
         split = named
     data = {column: with_numbers(_value(row, column), float) for column in settings.show} or None
-    public = {*settings.questions, *settings.show, settings.category, settings.id}
+    public = {*settings.questions, *settings.show, settings.id}
     rest = {
         column: with_numbers(value, float) for column, value in row.items() if column not in public
     }
