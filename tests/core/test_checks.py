@@ -10,7 +10,7 @@ import pytest
 from orchestrion import BudgetError, Episode, Problem, Reward, RunError, Scores, Trajectory
 from orchestrion._engine.checks import judged, merged_metrics
 from orchestrion._guards import calling
-from orchestrion._manifest import changed_data, has_other_problems
+from orchestrion._manifest import changed_data, data_of, has_other_problems
 
 
 def test_metrics_are_python_numbers_whatever_a_trainer_reports() -> None:
@@ -56,6 +56,26 @@ def test_which_problems_are_others_than_before_is_said_split_by_split() -> None:
         "'test' has the same problems in another order or with other ids"
     )
     assert not has_other_problems(before, data(3, "ba"))
+
+
+def test_what_data_a_run_has_is_computed_with_one_digest_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Two:
+        def problems(self, split: str) -> list[Problem]:
+            return [Problem(f"{split}/{i}", "same") for i in range(2)]
+
+    seen: list[Problem] = []
+
+    def digest(problem: Problem) -> str:
+        seen.append(problem)
+        return problem.text
+
+    monkeypatch.setattr("orchestrion._report.problem_digest", digest)
+    data = data_of(Two(), "task")
+    assert len(seen) == 6
+    assert data["test"]["content"] == data["train"]["content"]
+    assert data["test"]["digest"] != data["train"]["digest"]
 
 
 @pytest.mark.parametrize("value", ["1", b"1", None, float("nan"), 1e999])

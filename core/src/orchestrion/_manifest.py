@@ -53,17 +53,18 @@ def data_of(task: Any, place: str) -> dict[str, JSON]:
     """
     from orchestrion._engine.checks import problems_of
     from orchestrion._records import Split, replace
-    from orchestrion._report import problem_digest, problem_digests
+    from orchestrion._report import problem_digest
 
     data: dict[str, JSON] = {}
     for split in get_args(Split):
         problems = problems_of(task, split, place)
         compared = list(islice(problems, _COMPARED))
-        contents = sorted(problem_digest(replace(problem, id="-")) for problem in compared)
+        contents = [problem_digest(replace(problem, id="-")) for problem in compared]
+        named = [(problem.id, content) for problem, content in zip(compared, contents, strict=True)]
         data[split] = {
             "problems": len(problems),
-            "digest": _digest(problem_digests(compared)),
-            "content": _digest(contents),
+            "digest": _digest(named),
+            "content": _digest(sorted(contents)),
         }
     return data
 
