@@ -177,6 +177,14 @@ def test_baselines_name_their_components_and_team(config: Config) -> None:
     assert alone.policy in config.components
 
 
+@pytest.mark.parametrize("none", ["{}", "[]", "null"])
+def test_no_baselines_may_be_written_in_any_empty_form(
+    none: str, tmp_path: Path, plugins: Plugins
+) -> None:
+    config = read(TEXT, tmp_path, plugins, f"evaluation.baselines={none}")
+    assert config.evaluation.baselines == {}
+
+
 def test_a_baseline_may_have_settings_as_they_were_configured(
     tmp_path: Path, plugins: Plugins
 ) -> None:
@@ -387,8 +395,8 @@ WRONG_SECTIONS: list[tuple[dict[str, Any], str]] = [
     ],
     ({"evaluation": {"splt": "test"}}, "evaluation.splt: unknown key; did you mean 'split'?"),
     (
-        {"evaluation": {"baselines": []}},
-        "evaluation.baselines: expected a mapping of names, or a list of words, got an empty list",
+        {"evaluation": {"baselines": [1]}},
+        "evaluation.baselines: expected a mapping of names, or a list of words, got a list",
     ),
     (
         {"run": {"observers": ["part"]}},

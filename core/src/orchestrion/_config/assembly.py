@@ -183,7 +183,7 @@ class _Assembly:
         if node is None or node.value is BROKEN:
             return {}
         names = node.value
-        if isinstance(names, list) and names and all(isinstance(word.value, str) for word in names):
+        if isinstance(names, list) and all(isinstance(word.value, str) for word in names):
             names = {word.raw or word.value: word for word in names}
         if not isinstance(names, dict):
             text = f"expected a mapping of names, or a list of words, got {got(node)}"
