@@ -95,6 +95,17 @@ def test_what_a_run_would_stumble_over_is_told_unless_only_the_file_is_read(
     assert ": ok" in CliRunner().invoke(main, [*words, "--no-open"]).stdout
 
 
+@pytest.mark.parametrize("words", [["eval"], ["run", "--input", "a"]])
+def test_a_config_under_which_no_agent_acts_is_not_used(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "team.yaml").write_text(TEAM)
+    done = CliRunner().invoke(main, [*words, "team.yaml", "-o", "policy.steps=[]"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "policy (sequence): no agent would ever act" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("overrides", "warnings"),
     [

@@ -55,7 +55,7 @@ def check_ready(opened: Opened) -> dict[Split, int]:
         used.append("train")
     check_problems(opened.runtimes["task"], used, place_of(config, "task"))
     _check_agents(opened, used[0])
-    _check_policies(opened)
+    check_policies(opened)
     sizes = sizes_of(opened)
     evaluation = config.evaluation
     problems = min(sizes[evaluation.split], evaluation.episodes or sizes[evaluation.split])
@@ -86,7 +86,7 @@ def _check_agents(opened: Opened, split: Split) -> None:
             raise UsageError(f"{path}: {error}") from error
 
 
-def _check_policies(opened: Opened) -> None:
+def check_policies(opened: Opened) -> None:
     """Refuse a policy that nothing trains and under which no agent ever acts."""
     config = opened.config
     paths = [] if config.stages else [config.policy]

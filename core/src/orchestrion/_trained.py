@@ -27,6 +27,7 @@ from orchestrion._learned import (
     saved_from_json,
 )
 from orchestrion._manifest import changed_code, changed_data, code_of, data_of
+from orchestrion._readiness import check_policies
 from orchestrion._records import JSON, Problem, Saved, Split
 from orchestrion._report import (
     Outcomes,
@@ -282,6 +283,7 @@ async def open_run(
         components = LearnedComponents(config, stack)
         await components.restore(found.checkpoint)
         load_states(components.opened, found.states)
+        check_policies(components.opened)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
         budget = None if before is None else before.calls.budget.continued(config.budget)
