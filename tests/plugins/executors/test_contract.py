@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable
+
 import pytest
 
-from orchestrion import RunError
+from orchestrion import Calls, Key, Output, RunError, View
 from orchestrion._plugins import Plugins
 from orchestrion.testing import _executor_contracts as contracts
 from orchestrion.testing._stage import Subject
@@ -22,6 +25,20 @@ def test_workers_in_the_same_process_give_the_same_and_cannot_be_lost() -> None:
         contracts.executor_replaces(subject("InThisProcess"))
     with pytest.raises(AssertionError, match="came to an end"):
         contracts.executor_names_the_culprit(subject("InThisProcess"))
+
+
+def test_what_an_agent_logs_in_the_leading_process_is_not_forwarded_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    quiet = contracts.Mortal.act
+
+    def act(self: contracts.Mortal, view: View, key: Key, calls: Calls) -> Awaitable[Output]:
+        logging.getLogger("noisy").warning("saw %s", view.problem.id)
+        return quiet(self, view, key, calls)
+
+    monkeypatch.setattr(contracts.Mortal, "act", act)
+    assert contracts.executor_gives_the_same(subject("InThisProcess")) > 0
+    assert len(caplog.records) <= 3 * contracts.EPISODES
 
 
 def test_a_link_that_changes_messages_is_found() -> None:

@@ -235,7 +235,8 @@ class WorkerSeat:
         def log() -> None:
             logger = logging.getLogger(name)
             if logger.isEnabledFor(level):
-                logger.log(level, "%s", text, extra=None if fields is None else {"fields": fields})
+                extra = {"forwarded": True, **({} if fields is None else {"fields": fields})}
+                logger.log(level, "%s", text, extra=extra)
 
         context = self._running.get(item) if item is not None else None
         (context or copy_context()).copy().run(log)

@@ -358,6 +358,8 @@ class _Forwarding(logging.Handler):
         self.peer = peer
 
     def emit(self, record: logging.LogRecord) -> None:
+        if hasattr(record, "forwarded"):  # a worker may be a task of the leading process
+            return
         item = _ITEM.get(None)
         fields = getattr(record, "fields", None)
         try:
