@@ -50,6 +50,22 @@ def test_a_lock_is_free_when_its_holder_was_killed(tmp_path: Path) -> None:
 
 
 @needs_fork
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_killed_holder_is_known_to_be_gone_before_its_parent_asks_how_it_ended(
+    tmp_path: Path,
+) -> None:
+    def hold() -> None:
+        RunLock(tmp_path)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    pid = forked(hold)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it is left as it is
+    assert Holder(**json.loads((tmp_path / "run.lock").read_text())).pid == pid
+    assert lock_holder(tmp_path) is None
+    assert ended(pid) == -signal.SIGKILL
+
+
+@needs_fork
 def test_a_child_that_outlives_a_killed_holder_does_not_keep_its_lock(tmp_path: Path) -> None:
     ready, say_ready = os.pipe()
     wait, let_go = os.pipe()

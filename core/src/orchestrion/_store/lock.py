@@ -60,9 +60,12 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
+    """Return when a process started, in a unit of the system; empty if it ended or is unknown."""
     with suppress(OSError, IndexError):
-        # The 22nd field; the second is a name in brackets that may hold anything.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        # The 3rd to the last field; the second is a name in brackets that may hold anything.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # One that was killed keeps its number (Z) until its parent asks how it ended.
+        return "" if state in "ZX" else fields[18]
     return ""
 
 
