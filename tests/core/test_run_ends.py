@@ -138,6 +138,7 @@ class Practice(Trainer):
             mood("raise" if self.mood == "late" else self.mood)
         problems = list(session.problems()) * self.plays
         await session.rollout([Job(p, Key(i).child(n)) for n, p in enumerate(problems)])
+        mood(self.mood.partition("then ")[2])
         values = {"override": {"success": 99.0, "own": 2.0}, "nan": {"own": float("nan")},
                   "text": {"own": "1"}, "nothing": None}
         return values.get(self.mood, {})
@@ -313,11 +314,22 @@ def test_a_few_failed_turns_do_not_end_training_but_a_policy_of_which_nothing_co
 
 
 def test_a_config_that_cannot_be_trained_is_not_worth_resuming(site: Site) -> None:
-    result = train("trainer.mood=usage")
+    result = train("trainer.mood=then usage")
     assert result.exit_code == 2
     assert "that policy cannot be trained" in result.stderr
     assert "start a new run" in result.stderr
     assert "orchestrion resume" not in result.stderr
+
+
+def test_a_trainer_that_refuses_before_its_first_episode_leaves_no_run_folder(site: Site) -> None:
+    result = train("trainer.mood=usage")
+    assert result.exit_code == 2
+    assert "that policy cannot be trained" in result.stderr
+    assert "nothing was run, and the run's folder is removed" in result.stderr
+    assert not Path("runs/c-1").exists()
+    with pytest.raises(UsageError):
+        orchestrion.train("c.yaml", "runs/mine", overrides=["trainer.mood=usage"])
+    assert not Path("runs/mine").exists()
 
 
 def test_a_trainer_is_asked_before_anything_is_run(site: Site) -> None:

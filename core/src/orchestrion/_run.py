@@ -84,6 +84,8 @@ class Conduct:
         """How often which turn or verification failed, as "who: message"."""
         self.begun = False
         """Whether the components were opened: from then on the run has a status of its own."""
+        self._refused = False
+        """Whether the first trainer refused config or data before its first episode."""
         self.changed_data = ""
         """Which problems are others than when the run began."""
         self.changed_code = ""
@@ -125,7 +127,7 @@ class Conduct:
                     return await self._train()
         except Exception:
             # Config or data are wrong: there is nothing to go on with, unless something was paid.
-            if not self.begun and not self.calls.budget.spent.calls:
+            if (self._refused or not self.begun) and not self.calls.budget.spent.calls:
                 self.store.discard()
             raise
 
@@ -268,8 +270,12 @@ class Conduct:
         self._booked_at = time.monotonic()
         engine, key = self._engine(self.components.opened), self.key.child("train", stage, i)
         session = self._session(engine, f"{stage}/{i}", key, build=self._build)
-        with calling(place, f"iterate({i})"), fewer_collections():
-            reported = await self.components.opened.runtimes[path].iterate(i, session)
+        try:
+            with calling(place, f"iterate({i})"), fewer_collections():
+                reported = await self.components.opened.runtimes[path].iterate(i, session)
+        except UsageError:
+            self._refused = not session.begun and self.store.last_iteration() is None
+            raise
         await self.calls.settle()
         where = f"iteration {i + 1}"
         check_turns(session.episodes, where, HOPELESS)

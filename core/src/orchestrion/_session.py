@@ -74,6 +74,11 @@ class EngineSession:
         self.trained_on = 0
         """How many training episodes were run."""
 
+    @property
+    def begun(self) -> bool:
+        """Whether an episode was begun, or an evaluation."""
+        return self._count > 0
+
     def problems(self, split: Split = "train") -> Sequence[Problem]:
         if split == "test" and not self._test:
             raise UsageError("the test split is out of reach while training")
