@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable
 
@@ -385,6 +386,27 @@ def test_what_a_turn_states_is_durable_before_the_next_turn() -> None:
     [row] = journal.rows.values()
     assert (row.kind, row.facts.who, row.facts.stage) == ("stated", "paid", "trainer")
     assert path.budget.take_stated() == Usage(cost=3.0), "for the next commit"
+
+
+def test_costs_in_the_agents_own_unit_have_a_cap() -> None:
+    """The turn that goes beyond it is the last; what a call reserves cannot go beyond it."""
+    journal = Memory()
+    path = CallPath(Budget(Caps(cost=10.0)), journal=journal)
+
+    @frozen
+    class Stating(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            return Output(usage=Usage(cost=4.0))
+
+    engine = engine_for({"a": Stating()}, Fixed(["a"] * 9), calls=path)
+    with pytest.raises(BudgetError, match=r"budget\.cost: 12 of 10 spent$"):
+        asyncio.run(engine.run("e", Problem("p"), Key(1)))
+    assert path.budget.take_stated() == Usage(), "each turn is on record at once"
+    assert journal.commits == 3
+    with pytest.raises(BudgetError, match=r"budget\.cost: 9 of 10 spent; the next call could"):
+        asyncio.run(Budget(Caps(cost=10.0), Usage(cost=9.0)).reserve(Usage(1, cost=2.0)))
+    with pytest.raises(BudgetError, match=r"budget\.cost is set but the price of x is not known"):
+        asyncio.run(Budget(Caps(cost=10.0)).reserve(Usage(1, cost=math.nan), "x"))
 
 
 def test_a_service_that_takes_more_than_was_set_aside_is_booked_and_named_once(

@@ -44,12 +44,15 @@ class Budget:
             refuses with an error status, such as 429 or 503, is not counted.
         tokens: how many input and output tokens together, likewise.
         usd: US dollars, likewise.
+        cost: in the agents' own unit, likewise. What turns state is known afterwards only: those
+            under way then can go beyond it.
         minutes: minutes of wall-clock time; what is running then is cut off.
     """
 
     calls: Amount | None = None
     tokens: Amount | None = None
     usd: Annotated[float, Meta(ge=0)] | None = None
+    cost: Annotated[float, Meta(ge=0)] | None = None
     minutes: Annotated[float, Meta(gt=0)] | None = None
 
 

@@ -161,6 +161,7 @@ class Budget:
             and bool(
                 (caps.calls is not None and usage.calls)
                 or (caps.tokens is not None and usage.tokens)
+                or (caps.cost is not None and usage.cost)
             )
         )
 
@@ -179,12 +180,13 @@ class Budget:
             raise self._late()
         caps = self.caps
         if caps is not None:
-            if caps.usd is not None and math.isnan(worst.usd):
-                raise BudgetError(
-                    f"budget.usd is set but the price of {service} is not known; "
-                    "give its `price` in the config, with `price.tools` for tools that its service "
-                    "charges for, or take budget.usd out"
-                )
+            for name in ("usd", "cost"):
+                if getattr(caps, name) is not None and math.isnan(getattr(worst, name)):
+                    raise BudgetError(
+                        f"budget.{name} is set but the price of {service} is not known; "
+                        "give its `price` in the config, with `price.tools` for tools that its "
+                        f"service charges for, or take budget.{name} out"
+                    )
             if self._used_up:
                 raise BudgetError(self._used_up)
             nested = inside.get()
@@ -245,6 +247,7 @@ class Budget:
             ("calls", caps.calls, spent.calls, held.calls, worst.calls),
             ("tokens", caps.tokens, spent.tokens, held.tokens, worst.tokens),
             ("usd", caps.usd, spent.usd, held.usd, worst.usd),
+            ("cost", caps.cost, spent.cost, held.cost, worst.cost),
         ):
             if cap is not None and used + reserved + more > cap:
                 return _lacks(name, cap, used, reserved, more)
@@ -295,9 +298,10 @@ class _Sum:
         self.calls += times * usage.calls
         self.input_tokens += times * usage.input_tokens
         self.output_tokens += times * usage.output_tokens
-        self.cost += times * usage.cost
         if not math.isnan(usage.usd):
             self.usd += times * usage.usd
+        if not math.isnan(usage.cost):
+            self.cost += times * usage.cost
 
 
 _NOTHING = _Sum()
