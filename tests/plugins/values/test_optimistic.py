@@ -252,8 +252,8 @@ def test_iterations_have_all_the_episodes_and_other_policies_are_refused() -> No
 
 
 def test_with_hidden_states_what_is_unknown_is_explored_first_and_then_better_values() -> None:
-    game = SimpleNamespace(amounts=np.array([0.0, 2.0]))
-    scores = np.array([[1.0, 0.8, 5.0], [1.0, NEVER, NEVER]])
+    game = SimpleNamespace(amounts=np.array([0.0, 0.5]))
+    scores = np.array([[1.0, 0.95, 5.0], [1.0, NEVER, NEVER]])
     model: Any = SimpleNamespace(
         beliefs=SimpleNamespace(plan=SimpleNamespace(game=game)), scores=lambda *_: scores
     )
