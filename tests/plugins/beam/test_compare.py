@@ -340,12 +340,8 @@ as well or better.
 def test_a_report_has_a_row_for_each_contender_and_says_what_it_shows(
     report: Mapping[str, Any],
 ) -> None:
-    assert as_text(report) == TEXT
     # The attempt that it is in is finished: no baseline has fewer calls, as far as it can use them.
-    contenders = named(report)
-    assert list(contenders) == ["beam", *GIVEN.baselines]
-    calls = [contenders[name]["calls"] for name in ("beam", "best-of-n", "single")]
-    assert calls == [25.875, 28.75, 28.75]
+    assert as_text(report) == TEXT
 
 
 def test_without_rewards_nothing_is_claimed() -> None:
