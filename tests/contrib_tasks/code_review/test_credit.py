@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from orchestrion_code_review import versions_of
 from orchestrion_code_review.credit import Credit, TurnCredit, credits_of, summary
 from orchestrion_code_review.task import problem_of
 
-from orchestrion import Agent, Calls, Key, Output, View
+from orchestrion import Activation, Agent, Calls, Key, Output, View
 from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, engine_for
 from tests.contrib_tasks.code_review.support import DOUBLE, RIGHT, WRONG, in_loop, opened, says
@@ -60,7 +62,7 @@ AGENTS: dict[str, Agent] = {
 }  # fmt: skip
 
 
-def credited(*steps: str, turns: int = 8) -> list[Credit]:
+def credited(*steps: str | Sequence[Activation], turns: int = 8) -> list[Credit]:
     """The credits of an episode of these agents."""
 
     async def run() -> list[Credit]:
@@ -98,7 +100,8 @@ def test_the_rest_runs_with_the_same_keys() -> None:
 
 
 def test_an_episode_has_a_limit() -> None:
-    assert len(credited("writer", "critic", "mender", "critic", turns=2)) == 2
+    both = [Activation("critic"), Activation("mender")]
+    assert [credit.agent for credit in credited("writer", both, turns=2)] == ["writer", "critic"]
 
 
 def test_the_summary_is_a_mean_by_agent() -> None:

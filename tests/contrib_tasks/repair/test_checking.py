@@ -85,17 +85,20 @@ def test_what_cannot_be_mended_is_left_out_by_name(
     assert found.skipped[-1].startswith(f"size: {reason}")
 
 
-def test_the_task_says_what_it_leaves_out(tmp_path: Path) -> None:
+def test_the_task_says_what_it_leaves_out_and_notes_its_sandbox(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     good, bad = row(name="good"), row(name="bad", code=RIGHT)
+    notes: dict[str, str] = {}
+    context = OpenContext("task", Key(0), note=notes.__setitem__)
 
     async def opened() -> list[str]:
-        async with Repair(suite=str(file)).open(OpenContext("task", Key(0))) as task:
+        async with Repair(suite=str(file)).open(context) as task:
             return [problem.id for problem in task.problems("test")]
 
     file.write_text(f"{json.dumps(good)}\n{json.dumps(bad)}\n")
     with capture_logs() as logs:
         assert asyncio.run(opened()) == ["good"]
+    assert list(notes) == ["sandbox"]
     assert [one["event"] for one in logs] == [
         f"{file}: left out: bad: its program passes all its tests"
     ]

@@ -17,6 +17,7 @@ from orchestrion import (
     OpenContext,
     Output,
     Policy,
+    RewardFunction,
     Task,
     Usage,
     UsageError,
@@ -61,19 +62,26 @@ class Dawdles(Agent):
         return Output(str(len(view.turns)), usage=Usage(cost=1.0))
 
 
-def trained(policy: Any, trainer: Any, task: Task, turns: int = 5) -> tuple[Any, int]:
+def trained(policy: Any, trainer: Any, task: Task, **more: Any) -> tuple[Any, int]:
     """The policy's runtime after training with the agents a, b and c, and the episodes it took."""
-    runtime, session = session_of(policy, trainer, task, Costs(), turns)
+    runtime, session = session_of(policy, trainer, task, Costs(), **more)
     return runtime, session.trained_on
 
 
 def session_of(
-    policy: Any, trainer: Any, task: Task, agent: Agent, turns: int = 5
+    policy: Any,
+    trainer: Any,
+    task: Task,
+    agent: Agent,
+    turns: int = 5,
+    reward: RewardFunction | None = None,
 ) -> tuple[Any, EngineSession]:
     """The policy's runtime after training with three such agents, and the session."""
     runtime = opened(policy)
     agents = {member.name: agent for member in TEAM}
-    engine = engine_for(agents, runtime, task, OutcomeMinusCost(0.05), Limits(turns=turns))
+    engine = engine_for(
+        agents, runtime, task, reward or OutcomeMinusCost(0.05), Limits(turns=turns)
+    )
     session = EngineSession(engine, "0/0", Key(1), Key(2))
     asyncio.run(trainer.iterate(0, session))
     return runtime, session

@@ -15,6 +15,7 @@ from orchestrion_basics.halving import Halving
 from orchestrion_basics.nearest import NearestTrainer
 from orchestrion_basics.order import LearnedOrder, Order, OrderTable
 from orchestrion_basics.policies import Hinted, Random, RoundRobin, Sequence
+from orchestrion_basics.rewards import ExactOutcome
 from orchestrion_basics.search import BestSequence
 from orchestrion_basics.team import NestedTeam
 
@@ -319,6 +320,10 @@ def lock(policy: Any, trainer: Any) -> Any:
 def test_the_best_sequence_is_found_and_no_longer_than_it_pays() -> None:
     runtime = lock(Sequence(), BestSequence(length=6, beam=3, problems=2))
     assert [choice_name(step) for step in runtime.steps] == ["a", "b", "a"]
+    # Where only success pays, partial scores say which one of those that do not is kept.
+    narrow = BestSequence(length=3, beam=1, problems=2)
+    blind, _ = trained(Sequence(), narrow, Lock(), reward=ExactOutcome())
+    assert blind.steps == runtime.steps
 
 
 def test_a_sequence_that_is_cut_off_before_it_can_stop_solves_nothing() -> None:

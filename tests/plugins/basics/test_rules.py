@@ -29,7 +29,7 @@ from orchestrion import (
     choice_name,
 )
 from orchestrion.testing import ListTask
-from tests.plugins.basics.support import Dawdles, opened, session_of, trained
+from tests.plugins.basics.support import Costs, Dawdles, opened, session_of, trained
 
 KEYS = {"left": "a", "right": "ba", "rare": "b"}
 """By category, whom a door wants to hear, in order."""
@@ -155,10 +155,13 @@ def test_halving_finds_a_sequence_with_the_episodes_it_was_given() -> None:
 @pytest.mark.parametrize("shows", ["features", "text"])
 def test_nearest_neighbours_tell_problems_apart_by_what_is_seen(shows: str) -> None:
     task = Doors(shows=shows)
-    policy, episodes = trained(Nearest(), NearestTrainer(episodes=400), task)
-    assert episodes == 400
+    policy, session = session_of(Nearest(), NearestTrainer(episodes=400), task, Costs())
     assert plays(policy, task, "left", "") == "a"
     assert plays(policy, task, "right", "") == "ba"
+    solved = [episode.success for episode in session.episodes]
+    rounds = [sum(solved[i : i + 100]) for i in range(0, 400, 100)]
+    assert len(solved) == 400
+    assert rounds == sorted(set(rounds)), "less is drawn at random from round to round"
 
 
 def test_untrained_neighbours_choose_at_random_and_never_what_is_blocked() -> None:

@@ -47,17 +47,10 @@ def test_the_hypervolume_counts_dominated_squares(values: list[Value]) -> None:
     assert hypervolume(values, quality=0, cost=6) == squares
 
 
-@given(VALUES)
-def test_the_ends_of_a_front_are_never_crowded(values: list[Value]) -> None:
-    distances = crowding([values[i] for i in front_of(values)])
-    if distances:
-        assert distances[0] == distances[-1] == math.inf
-    assert all(distance >= 0 for distance in distances)
-
-
 def test_a_crowding_distance_is_the_sum_of_both_gaps_as_shares_of_the_front() -> None:
-    front = [Value(0, 0), Value(2, 1), Value(3, 4), Value(10, 5)]
-    assert crowding(front) == [math.inf, 4 / 5 + 3 / 10, 4 / 5 + 8 / 10, math.inf]
+    front = [Value(2, 1), Value(4, 2), Value(5, 5), Value(12, 6), Value(4, 2, 9)]
+    assert crowding(front) == [math.inf, 4 / 5 + 3 / 10, 4 / 5 + 8 / 10, math.inf, 0]
+    assert crowding([]) == []
 
 
 def test_a_front_order_goes_by_rank_and_then_by_crowding_distance() -> None:

@@ -151,6 +151,8 @@ def test_a_plan_bounds_each_batch_and_the_last_iteration() -> None:
     votes = (8 + 5) * (32 + 1) + 3 * 8
     last = Plan(turns=3 * episodes + 3 * 4 + votes, verdicts=episodes + 3 * 4)
     assert plans == [*batches, last]
+    race = Evolution("successive-halving", evaluations=25, problems=4, slots=3, candidates=4)
+    assert [race.plan(i, {}, 3).verdicts for i in (0, 1)] == [100, 0], "all rungs are the first's"
 
 
 def test_a_report_without_fresh_rewards_has_a_table_and_metrics() -> None:

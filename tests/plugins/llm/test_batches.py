@@ -6,11 +6,15 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from orchestrion_llm.batches import Batches, Results
+from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import LongPrice, Price
+from orchestrion_llm.settings import Batch
 from orchestrion_offline.server import StubServer, serving
 from orchestrion_offline.settings import Serving, Troubles
 from orchestrion_offline.speakers.steps import Solver
@@ -18,6 +22,7 @@ from orchestrion_offline.speakers.steps import Solver
 from orchestrion import Key, UsageError
 from orchestrion.config import load
 from orchestrion.runs import RunReader, atrain, open_run
+from tests import clock
 from tests.coroutines import sync
 from tests.end_to_end.support import environment
 from tests.plugins.llm.test_command_line import here
@@ -167,6 +172,31 @@ async def test_a_batch_is_no_larger_than_it_may_be_and_other_commands_use_none(
             problem = opened.engine.team.task.problems("test")[0]
             await opened.engine.run("e", problem, Key(1))
         assert len(stub.batches.batches) == len(sizes)
+
+
+def test_a_batch_waits_for_requests_that_still_come(tmp_path: Path) -> None:
+    sent: list[list[str]] = []
+
+    class Answers:
+        async def submit(self, requests: Mapping[str, bytes]) -> str:
+            sent.append(list(requests))
+            return "batch"
+
+        async def results(self, batch: str) -> Results:
+            return dict.fromkeys(sent[-1], b"")
+
+    async def main() -> None:
+        place, settings = Place("models.m", "service", "model", ""), Batch(gather=1.0)
+        batches = Batches(Answers(), place, settings, tmp_path / "ledger", lambda error: error)
+
+        async def ask(n: int) -> None:
+            await asyncio.sleep(0.75 * n)
+            await batches.answer(f"request {n}", b"{}")
+
+        await asyncio.gather(*map(ask, range(4)))
+
+    clock.run(main())
+    assert sent == [[f"request {n}" for n in range(4)]]
 
 
 def test_an_interrupted_run_takes_up_its_batch_as_well(tmp_path: Path) -> None:

@@ -28,12 +28,6 @@ def flat_episodes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return array(*draw(numbers)), array(*draw(numbers)), ints(*lengths)
 
 
-def test_gae_of_two_steps_by_hand() -> None:
-    # delta_1 = .7 - .5 = .2; delta_0 = -.1 + .9 * .5 - .3 = .05; A_0 = .05 + .9 * .8 * .2.
-    result = gae(array(-0.1, 0.7), array(0.3, 0.5), ints(2), 0.9, 0.8)
-    assert result == pytest.approx([0.194, 0.2])
-
-
 @given(flat_episodes(), st.floats(0, 1), st.floats(0, 1))
 def test_gae_obeys_its_recursion_in_each_episode(
     data: tuple[np.ndarray, np.ndarray, np.ndarray], gamma: float, lam: float

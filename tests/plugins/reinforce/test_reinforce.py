@@ -86,9 +86,10 @@ def test_a_baseline_beats_none_where_every_reward_is_high() -> None:
         ({"running_rate": 0.5}, "running_rate: does nothing with `baseline: value`"),
         ({"novelty": 0.0, "novelty_share": 0.3}, "novelty_share: does nothing with `novelty: 0`"),
         ({"entropy": 0.0, "entropy_power": 1.0}, "entropy_power: does nothing with `entropy`"),
+        ({"baseline": "leave-one-out"}, "needs at least 2"),
     ],
 )
-def test_settings_that_nothing_reads_are_refused(settings: Any, message: str) -> None:
+def test_settings_that_do_not_go_together_are_refused(settings: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Reinforce(**settings)
 
@@ -179,23 +180,11 @@ def test_groups_are_samples_of_one_problem_with_keys_of_their_own() -> None:
     assert sorted(Counter(ids).values()) == [4, 4, 4, 4, 8]
     assert len({job.key for job in jobs}) == 24
     assert jobs == draw(problems, Key(3), Reinforce(episodes=24, group=4))
-    assert ids != [
-        job.problem.id for job in draw(problems, Key(4), Reinforce(episodes=24, group=4))
-    ]
-
-
-def test_episodes_are_rounded_up_to_whole_groups() -> None:
-    assert len(draw([Problem("p")], Key(0), Reinforce(episodes=9, group=4))) == 12
-
-
-def test_a_task_without_problems_is_refused() -> None:
+    other = draw(problems, Key(4), Reinforce(episodes=21, group=4))
+    assert ids != [job.problem.id for job in other]
+    assert len(other) == 24, "whole groups"
     with pytest.raises(UsageError, match="no training problems"):
         draw([], Key(0), Reinforce())
-
-
-def test_leave_one_out_needs_groups() -> None:
-    with pytest.raises(ValueError, match="needs at least 2"):
-        Reinforce(baseline="leave-one-out")
 
 
 def test_a_policy_without_a_gradient_is_refused() -> None:

@@ -147,6 +147,7 @@ def test_a_version_opened_anew_goes_on_with_the_budget_and_is_never_an_older_one
             assert "00-000002.safetensors: " in damaged
             assert "stays as it is: the newest checkpoint that can be used is" in stays
             assert versions["copy"] is served
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "every version was closed"
 
     asyncio.run(main())
 

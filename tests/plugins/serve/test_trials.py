@@ -13,7 +13,8 @@ import pytest
 from orchestrion_logged import Feedback, Log, ServedRequest
 from orchestrion_serve.canary import Canary, VersionTrial, trials_of
 from orchestrion_serve.confidence import VersionComparison
-from orchestrion_serve.exploring import Exploration, Watched
+from orchestrion_serve.exploring import Exploration, ServedDecision, Trace, Watched
+from orchestrion_serve.recording import OpenRequest, decisions_of
 
 from orchestrion import (
     Activation,
@@ -25,6 +26,7 @@ from orchestrion import (
     Problem,
     Situation,
     Trajectory,
+    Turn,
 )
 
 
@@ -239,6 +241,17 @@ def test_of_a_policy_that_starts_several_agents_nothing_is_explored_or_logged() 
     [decision] = watched.decide([situation], [Key(1).child("decide", 0)])
     assert (policy.prepared, len(decision.start)) == (1, 2)
     assert (trace.seen, trace.several) == ([], True)
+
+
+def test_a_choice_that_became_no_turn_is_logged_as_cancelled_unless_it_was_to_stop() -> None:
+    missing: Any = None
+    trace, shown = Trace(Key(1), "text"), Situation(Problem("p", "text"), Trajectory())
+    allowed = (*CHANCES, "stop")
+    trace.seen += [ServedDecision(shown, name, allowed, 0.25, False) for name in allowed]
+    request = OpenRequest(ServedRequest("id"), missing, trace, shown.problem)
+    turns = [Turn(0, "small", decision=0), Turn(1, "large", status="failed", decision=1)]
+    statuses = [line.status for line in decisions_of(request, turns, contents=False)]
+    assert statuses == ["completed", "failed", "cancelled", "completed"]
 
 
 def test_choices_go_by_the_key_alone() -> None:

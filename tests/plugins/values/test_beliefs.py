@@ -120,6 +120,18 @@ def test_amounts_that_differ_by_rounding_are_one() -> None:
     assert read(noisy).game.amounts.tolist() == [0.0, TASK.abstain, 1.0]
 
 
+def test_what_is_allowed_is_known_of_each_episode_and_not_of_the_first_alone() -> None:
+    seen = played(300, 1)
+    seen._places = {
+        state._replace(allowed=(*state.allowed[:-1], state.category != TASK.rules.types[0])): place
+        for state, place in seen._places.items()
+    }
+    game = read(seen).game
+    last = game.modes[:, -1].tolist()
+    followed = {(last[mode], last[after]) for (_, mode, _), after in game.then.items()}
+    assert followed == {(True, True), (False, False)}
+
+
 def test_places_on_a_road_are_no_history() -> None:
     seen = StateMoves(2)
     for n in range(100):

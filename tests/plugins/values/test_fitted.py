@@ -161,7 +161,7 @@ def test_a_wide_text_does_not_drown_what_else_is_shown() -> None:
     assert first.argmax() == 1
 
 
-def test_a_model_is_saved_and_loaded_to_the_bit() -> None:
+def test_a_model_is_cautious_and_saved_and_loaded_to_the_bit() -> None:
     runtime = policy()
     made = [episode(runtime, ["a", "c", "stop"], 1.0), episode(runtime, ["c", "stop"], 0.2)] * 30
     data = Transitions.of(runtime, gather(made, RecordedChoice))
@@ -172,8 +172,11 @@ def test_a_model_is_saved_and_loaded_to_the_bit() -> None:
     again = policy()
     again.load(runtime.save())
     shown = [situation(), situation("a"), situation("a", "c")]
+    members = model.members(shown)
     assert isinstance(again.model, FittedModel)
-    assert again.model.members(shown).tobytes() == model.members(shown).tobytes()
+    assert again.model.members(shown).tobytes() == members.tobytes()
+    cautious = again.model.scores(shown, runtime.allowed(shown))
+    assert cautious == pytest.approx(members[0] - 0.5 * members[1:].std(axis=0))
     assert again.model.caution == 0.5
 
 

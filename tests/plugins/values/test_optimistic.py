@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from orchestrion_values.optimism import dynamics
 from orchestrion_values.optimism.dynamics import learn, optimistic, plain
-from orchestrion_values.optimism.learner import Believed, Learner, Planned
+from orchestrion_values.optimism.learner import NEVER, Believed, Learner, Planned
 from orchestrion_values.optimism.states import ObservedState, StateMoves, States
 from orchestrion_values.optimistic import Optimistic
 from orchestrion_values.policy import ValuePolicy
@@ -118,6 +120,21 @@ def test_what_was_not_tried_counts_as_the_best_possible_until_it_was() -> None:
     hopes = optimistic(model, known=2.0, bonus=0.05)
     assert hopes[0, start, JUMP] == 1.0 > hopes[0, start, WALK]
     assert plain(model)[0, start, JUMP] == 0.0  # the least that an end has paid
+
+
+def test_a_forest_is_worth_as_much_as_it_predicts_of_rows_that_it_never_saw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dynamics, "TREES", 3)  # so that every tree saw some of the rows
+    kind = np.arange(100) % 2
+    seen = 2.0 + 2 * kind[:, None] + 2 * np.random.default_rng(0).standard_normal((100, 3))
+    sums, squares = seen.sum(axis=1, keepdims=True), (seen**2).sum(axis=1, keepdims=True)
+    rows, one = np.array([[0.0], [1.0]]), np.zeros(100, np.int64)
+    predicted, worth = dynamics.pool(
+        rows, rows[kind], np.full(100, 3.0), sums, squares, one, 1, seed=0
+    )
+    assert predicted[:, 0] == pytest.approx([2, 4], abs=0.3)
+    assert worth.tolist() == [16.0]
 
 
 # ------------------------------------------------------------------------------ the trainer
@@ -232,6 +249,19 @@ def test_iterations_have_all_the_episodes_and_other_policies_are_refused() -> No
     session: Any = Road(object(), Key(1))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="trains the policy values"):
         Learner(Optimistic(), context).check(session)
+
+
+def test_with_hidden_states_what_is_unknown_is_explored_first_and_then_better_values() -> None:
+    game = SimpleNamespace(amounts=np.array([0.0, 0.5]))
+    scores = np.array([[1.0, 0.95, 5.0], [1.0, NEVER, NEVER]])
+    model: Any = SimpleNamespace(
+        beliefs=SimpleNamespace(plan=SimpleNamespace(game=game)), scores=lambda *_: scores
+    )
+    learner = Learner(Optimistic(temperature=0.1, random=0.2), team()[1])
+    chances = learner._by_beliefs(model)([], np.array([[True, True, False], [True] * 3]))
+    # A difference of a tenth of the amounts is one of 1 to softmax; a fifth is uniform.
+    better = 0.8 / (1 + np.exp(-1)) + 0.1
+    assert chances == pytest.approx(np.array([[better, 1 - better, 0.0], [0.0, 0.5, 0.5]]))
 
 
 def test_without_a_log_no_hidden_state_is_assumed() -> None:

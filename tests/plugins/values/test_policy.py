@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from orchestrion_values.policy import Exploring, RecordedChoice
 
-from orchestrion import CheckpointError, Key, Member, Saved, UsageError, gather
-from tests.plugins.values.support import Fixed, episode, names, policy, situation
+from orchestrion import CheckpointError, Key, Member, Saved, UsageError
+from tests.plugins.values.support import Fixed, names, policy, situation
 
 ALL = ["a", "b:x", "b:y", "c", "stop"]
 
@@ -60,13 +60,6 @@ def test_exploring_records_what_was_taken_and_skips_where_nothing_is_allowed() -
     assert first.logp == pytest.approx(np.log(0.25))
     assert stuck.stop
     assert stuck.record is None
-
-
-def test_rewards_of_turns_go_to_their_decisions_and_the_rest_to_the_last() -> None:
-    [learned] = gather([episode(policy(), ["a", "c", "stop"], 0.7, [-0.1, -0.2])], RecordedChoice)
-    assert learned.rewards == pytest.approx((-0.1, -0.2, 1.0))
-    assert learned.outcome == pytest.approx(1.0)
-    assert learned.returns == pytest.approx([0.7, 0.8, 1.0])
 
 
 def test_a_model_of_another_team_or_an_unknown_one_is_refused() -> None:

@@ -26,6 +26,9 @@ def test_similar_texts_are_near_and_categories_can_be_guessed() -> None:
     assert guessed[1, 0] > 0.8
     near = new @ texts.numbers(SUMS + POEMS).T
     assert near[0].argmax() < 30 <= near[1].argmax()
+    few = fit_texts(SUMS + POEMS[:5], ["sums"] * 30 + ["poems"] * 5, 7)
+    nothing = np.zeros((1, len(few.weights) - 1))
+    assert few.guessed(nothing)[0, 1] > 0.8, "most texts are sums"
 
 
 def test_what_is_saved_makes_the_same_numbers() -> None:

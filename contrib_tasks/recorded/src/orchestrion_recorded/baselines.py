@@ -128,12 +128,12 @@ def matrix(recording: Recording, split: Split, ids: Sequence[str] | None = None)
     """Return a split of an opened task, or some of its questions."""
     wanted = [problem.id for problem in recording.problems(split)] if ids is None else ids
     cases: list[Case] = [recording.cases[name] for name in wanted]
-    answers = np.array([case.codes for case in cases], np.int64).reshape(len(cases), -1)
+    answers = np.array([case.codes for case in cases], np.int64)
     return Matrix(
         recording.models,
         tuple(wanted),
         answers,
-        np.array([case.worth for case in cases], np.float64).reshape(answers.shape),
+        np.array([case.worth for case in cases], np.float64),
         np.array([recording.votes[case.group] for case in cases], np.int64),
         np.array([case.costs for case in cases], np.float64),
         answers != ABSENT,
@@ -193,7 +193,7 @@ class _After:
     def voted(self) -> Floats:
         """[question, model] how good the vote is once that model was asked as well."""
         data = self.data
-        overtakes = data.key(self._totals + data.votes * (data.codes >= 0)) > self._key[:, None]
+        overtakes = data.key(self._totals + data.votes) > self._key[:, None]
         return np.asarray(np.where(overtakes, data.right, self.correct[:, None]))
 
 

@@ -5,7 +5,6 @@ They stand beside the database, so that several programs can add some while a ru
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -41,11 +40,8 @@ def add_note(directory: Path, kind: str, data: JSON = None) -> None:
     # A line that was cut off is ended by the next one.
     line = b"\n" + msgspec.json.encode((round(time.time(), 3), kind, data))
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
+        with path.open("ab", buffering=0) as file:
+            file.write(line)
     except OSError as error:
         raise StoreError(explain(error, path)) from error
 

@@ -219,8 +219,8 @@ async def _valued(session: Session, candidate: Candidate) -> Candidate:
 
     episodes = await asyncio.gather(*(session.finish(episode) for episode in candidate.branches))
     reward = mean_reward(episodes)
-    partial = [episode.scores.value for episode in episodes if episode.scores is not None]
-    promise = reward + 1e-3 * (sum(partial) / len(partial) if partial else 0.0)
+    reached = sum(episode.scores.value for episode in episodes if episode.scores is not None)
+    promise = reward + 1e-3 * reached / len(episodes)
     return evolve(candidate, reward=reward, promise=promise)
 
 
