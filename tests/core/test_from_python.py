@@ -13,6 +13,7 @@ import pytest
 from attrs import frozen
 
 from orchestrion import Agent, ConfigError, Key, Output, Problem, Status, UsageError
+from orchestrion._blocking import blocking
 from orchestrion.config import Config, from_data
 from orchestrion.runs import Progress, atrain, open_run, train
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for, opened_engine
@@ -61,6 +62,16 @@ def test_a_run_trains_classes_of_ones_own_and_a_later_process_finds_them(tmp_pat
     # It goes on where it was, so nothing is left to be done.
     assert train(config, tmp_path / "run", told).report == report
     assert told.count == 3
+
+
+def test_an_error_has_no_other_cause_because_no_event_loop_ran() -> None:
+    async def afail() -> None:
+        await asyncio.sleep(0)
+        raise UsageError("shut")
+
+    with pytest.raises(UsageError) as caught:
+        blocking(afail)()
+    assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("policy", ["EmptyLoad", "NoLoad", "NoSave"])

@@ -32,10 +32,17 @@ def blocking(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return call
 
 
-def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def _loop_runs() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        return False
+    return True
+
+
+def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    # Not within `except`: there, "no running event loop" would be the cause of all errors.
+    if not _loop_runs():
         return asyncio.run(work())
     begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
     ended: Future[T] = Future()

@@ -34,23 +34,23 @@ def tried(seed: int, count: int) -> list[ArmEpisode]:
 def test_beliefs_are_those_of_a_bayesian_regression_on_what_sequences_share() -> None:
     seen = tried(1, 30)
     process = Process(seen, 3)
-    kind, _, strength, problems, again = process.setting
+    setting = process.setting
     arms = tuple(dict.fromkeys(attempt.arm for attempt in seen))
     beliefs = process.seen()
-    # The same in weights: what is shared, something of its own, the problem, and both together.
-    own = np.eye(len(arms)) * kind.own**0.5
-    every = np.concatenate([process._rows(kind, arms), own], axis=1)
+    # The same in weights: what arms share, the problem, and what an episode repeats of another.
+    alike = setting.of_arms(process._terms(arms, arms))
+    features = np.linalg.cholesky(alike + 1e-12 * np.eye(len(arms)))
     at = [arms.index(attempt.arm) for attempt in seen]
     problem = np.eye(5)[[int(attempt.problem[1:]) for attempt in seen]]
-    both = (every[at][:, :, None] * problem[:, None]).reshape(len(seen), -1)
-    scales = strength**0.5, problems**0.5, again**0.5
-    parts = zip(scales, (every[at], problem, both), strict=True)
-    x = np.concatenate([scale * part for scale, part in parts], axis=1)
-    mean = process._fits[process.setting][1]
-    y = np.array([attempt.reward for attempt in seen]) / process.spread - mean
-    weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ y)
-    expected = strength**0.5 * every @ weights[: every.shape[1]] + mean
-    assert beliefs.mean == pytest.approx(expected * process.spread)
+    ours = features[at] / np.sqrt(alike.diagonal()[at])[:, None]
+    both = (ours[:, :, None] * problem[:, None]).reshape(len(seen), -1)
+    parts = features[at], setting.problem**0.5 * problem, setting.repeat**0.5 * both
+    x = np.concatenate(parts, axis=1)
+    y = np.array([attempt.reward for attempt in seen]) / process.spread - process._mean
+    noise = (1 - setting.repeat) * np.eye(x.shape[1])
+    weights = np.linalg.solve(x.T @ x + noise, x.T @ y)
+    expected = features @ weights[: len(arms)] + process._mean
+    assert beliefs.outcome == pytest.approx(expected * process.spread)
     assert np.linalg.eigvalsh(beliefs.covariance).min() > -1e-9
 
 
@@ -58,7 +58,7 @@ def test_what_choices_pay_is_known_and_only_outcomes_are_learned() -> None:
     """Choice 1 always answers right, for 0.3; choice 0 costs 0.01 and adds nothing."""
     random, price = np.random.default_rng(5), np.array([-0.01, -0.3])
     attempts = []
-    for n in range(40):
+    for n in range(120):
         arm = [(1,), (0, 1), (0,), (1, 1)][n % 4]
         paid = float(price[list(arm)].sum())
         right = float(1 in arm) - 0.4 * (random.random() < 0.3)
@@ -66,7 +66,7 @@ def test_what_choices_pay_is_known_and_only_outcomes_are_learned() -> None:
     seen = Process(attempts, 2).seen()
     assert seen.best == (1,)
     values = dict(zip(seen.arms, seen.mean, strict=True))
-    assert values[1,] - values[1, 1] == pytest.approx(0.3, abs=0.05)
+    assert values[1,] - values[1, 1] == pytest.approx(0.3, abs=0.08)
 
 
 def test_the_same_answer_to_the_same_problem_is_no_new_evidence() -> None:
@@ -75,8 +75,23 @@ def test_the_same_answer_to_the_same_problem_is_no_new_evidence() -> None:
     attempts += [ArmEpisode((1,), f"p{n}", float(n > 0)) for n in range(12) for _ in range(2)]
     attempts += [ArmEpisode((0,), f"p{n}", float(n > 4)) for n in range(1, 8)]
     process = Process(attempts, 2)
-    assert process.setting.again > 0
+    assert process.setting.repeat > 0.5
     assert process.seen().best == (1,)
+
+
+def test_no_sequence_is_believed_to_do_better_than_all_that_was_seen() -> None:
+    """Choices 0 and 1 both answer right; making both costs more and gains nothing."""
+    random = np.random.default_rng(3)
+    attempts = []
+    for n in range(60):
+        arm = [(0,), (1,), (2,), (2, 2)][n % 4]
+        paid = -0.02 * len(arm)
+        attempts.append(
+            ArmEpisode(arm, f"p{n}", float(2 not in arm or random.random() < 0.2) + paid, paid=paid)
+        )
+    beliefs = Process(attempts, 3).promising(3)
+    assert beliefs.mean.max() <= 0.98
+    assert len(beliefs.best) == 1
 
 
 def test_the_best_sequence_is_found_among_neighbours_of_what_was_tried() -> None:

@@ -189,7 +189,9 @@ class FittedLearner(ValueLearner):
         """Fit on all decisions; adopt the best sequence if it did better than the mean."""
         assert self._data is not None
         s, seed = self.settings, self.key.child("fit", len(self._data)).integer()
-        fitted = fit(self._data, seed, members=s.members, trees=s.trees)
+        # Without anything to react to, sequences decide: no time for trees.
+        trees = s.trees if self._reacts else 0
+        fitted = fit(self._data, seed, members=s.members, trees=trees)
         plans: dict[str | None, Arm] = {}
         if self._tried and (not self._reacts or any(a.arm == LEARNED for a in self._tried)):
             process = self._process(policy)

@@ -2,15 +2,15 @@
 
 Source: Thompson sampling with a Gaussian process over arms that have something in common (Srinivas,
 Krause, Kakade, Seeger 2010; Chowdhury, Gopalan 2017), whose value may depend on the category of the
-problem (a product of kernels: Krause, Ong 2011). The kernel of arms counts common calls, equal
-length, equal ends, and common orders of two calls; each sequence and each problem has a term of its
-own.
+problem (a product of kernels: Krause, Ong 2011). The kernel of arms is a weighted sum: equal ends,
+equal calls, equal orders of two calls, equal length, and the same sequence.
 
 Deviations:
 1. The arms are the best sequences so far and their neighbours; all would be too many.
-2. The kernel (`ENDS`, `ORDER` or `LAST`) and the variances of its terms are the likeliest of some
-   candidates; the noise follows.
+2. The weights and variances are those with the highest posterior among some candidates, under a
+   log-normal prior of the weights; the noise follows.
 3. The process is of outcomes; what choices pay, such as their costs, is added to its mean.
+4. No sequence is believed to have an outcome beyond those that were seen.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ Arm = tuple[int, ...]
 """Indices of choices in order; after the last the sequence stops."""
 LEARNED: Arm = (-1,)
 """Stands for the learned policy, which is similar to no sequence."""
-SHARES = (0.2, 0.5, 0.9)
-"""Candidate shares of an arm's value that depend on the category, if there are several."""
-ALIKE = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-PROBLEMS = (0.0, 0.1, 0.5, 2.0, 8.0)
-AGAIN = (0.0, 0.3, 1.0, 3.0, 10.0)
-"""Candidate variances of what arms are worth, of problems, and of an arm on one problem, in units
-of the noise. Episodes of an arm on the same problem share the last: they are no new evidence."""
 NOISE = 1e-4
 """Added to the variance of the noise, for data without any."""
 KEPT, MOST, LONGEST = 8, 400, 8
 
 
-@frozen
-class Likeness:
-    """Weights of the terms of the kernel.
+class Setting(NamedTuple):
+    """Of a Gaussian process; variances are in units of the noise of an episode.
 
     Args:
-        last: equal last call.
+        last: variance of what equal last calls share.
         pair: equal last two calls.
-        calls: counts of each call.
-        makes: whether each call occurs.
-        order: whether one call precedes another, at any distance.
+        makes: each call that occurs in both.
+        order: each pair of calls of which one precedes the other in both, at any distance.
         length: equal length.
-        longer: length as a number, in quarters.
-        own: the variance of a sequence's own term.
+        own: of a sequence's own.
+        problem: of a problem's own, whatever the sequence.
+        repeat: the part of the noise that is the same whenever similar sequences meet the same
+            problem. Their episodes are no new evidence.
+        share: the part of a sequence's value that depends on the category, if there are several.
     """
 
-    last: float = 0.0
-    pair: float = 0.0
-    calls: float = 0.0
-    makes: float = 0.0
-    order: float = 0.0
-    length: float = 0.0
-    longer: float = 0.0
-    own: float = 0.5
+    last: float = 0.3
+    pair: float = 0.1
+    makes: float = 0.1
+    order: float = 0.1
+    length: float = 0.1
+    own: float = 0.1
+    problem: float = 0.1
+    repeat: float = 0.6
+    share: float = 0.0
+
+    def of_arms(self, terms: Floats) -> Floats:
+        """Return the covariance of arms [n, m], by their terms, see `_terms`."""
+        result: Floats = np.tensordot(self[: len(terms)], terms, 1)
+        return result
 
 
-ENDS = Likeness(last=1.0, pair=0.4, calls=0.4, length=0.4)
-"""For tasks in which the last calls matter most, as each call answers anew."""
-ORDER = Likeness(last=0.5, pair=0.4, makes=0.4, order=0.4, length=0.2, longer=1.0)
-"""For tasks in which calls build on earlier ones, such as a reviewer's on a writer's."""
-LAST = Likeness(last=1.0, own=0.001)
-"""For tasks in which nothing but the last call matters."""
+VARIANCES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+REPEATS = (0.0, 0.3, 0.6, 0.9, 0.98)
+SHARES = (0.2, 0.5, 0.9)
+"""Candidates; those of the variances are for all fields before `repeat`."""
+WIDTH = 1.5
+"""The standard deviation of the logarithm of each variance, around its default."""
 
 
 class ArmEpisode(NamedTuple):
@@ -96,13 +96,24 @@ class Beliefs:
 
     Args:
         arms: n of them.
-        mean: of each value [n].
-        covariance: of the values [n, n].
+        outcome: the mean of each outcome [n].
+        covariance: of the outcomes [n, n].
+        paid: what each arm pays; its value is the outcome and this [n].
+        least: the lowest outcome that is possible.
+        most: the highest one.
     """
 
     arms: tuple[Arm, ...]
-    mean: Floats
+    outcome: Floats
     covariance: Floats
+    paid: Floats
+    least: float
+    most: float
+
+    @property
+    def mean(self) -> Floats:
+        """Return the value of each arm [n]."""
+        return self._valued(self.outcome)
 
     @property
     def best(self) -> Arm:
@@ -118,22 +129,16 @@ class Beliefs:
         """Return the best arm in each of some draws of all values."""
         values, vectors = np.linalg.eigh(self.covariance)
         root = vectors * np.sqrt(values.clip(0))
-        sampled = self.mean[:, None] + root @ random.standard_normal((len(self.arms), count))
-        return [self.arms[i] for i in sampled.argmax(axis=0)]
+        drawn = self.outcome + random.standard_normal((count, len(self.arms))) @ root.T
+        return [self.arms[i] for i in self._valued(drawn).argmax(axis=1)]
 
-
-class Setting(NamedTuple):
-    """Of a Gaussian process: the kernel of arms, and the variances of its terms."""
-
-    kind: Likeness
-    share: float
-    strength: float = 0.3
-    problems: float = 0.1
-    again: float = 0.0
+    def _valued(self, outcome: Floats) -> Floats:
+        result: Floats = outcome.clip(self.least, self.most) + self.paid
+        return result
 
 
 class Process:
-    """A Gaussian process of outcomes with the likeliest kernel, given the tried arms.
+    """A Gaussian process of outcomes with the likeliest setting, given the tried arms.
 
     Args:
         tried: at least one episode.
@@ -144,6 +149,7 @@ class Process:
         self.choices, self.tried = choices, [attempt.arm for attempt in tried]
         self.paid = _Paid(tried, choices)
         outcomes = np.array([attempt.reward - attempt.paid for attempt in tried])
+        self.least, self.most = float(outcomes.min()), float(outcomes.max())
         self.spread = float(outcomes.std()) or 1.0
         # As in `fitted`: of equal sequences the shortest is the best.
         outcomes -= FREE * self.spread * np.array([attempt.free for attempt in tried])
@@ -152,56 +158,51 @@ class Process:
         self.same = names[:, None] == names
         self.met = np.array([attempt.category for attempt in tried])
         self.related = self.met[:, None] == self.met
-        self._likelihoods: dict[Setting, float] = {}
-        self._rows_of: dict[Likeness, Floats] = {}
-        found = [self._likeliest(kind) for kind in (ENDS, ORDER, LAST)]
-        self.setting = max(found, key=self._likelihood)
-        # With `LAST` no longer sequence would be worth trying.
-        self.searching = max(found[:2], key=self._likelihood)
-        self._fits = {setting: self._fit(setting) for setting in {self.setting, self.searching}}
+        self._terms_of_tried = self._terms(self.tried, self.tried)
+        self._posteriors: dict[Setting, float] = {}
+        self.setting = self._likeliest()
+        self._inverse, self._mean, self._noise = self._fit()
 
-    def _likeliest(self, kind: Likeness) -> Setting:
-        """Return the best variances, found by improving one after the other."""
-        shares = (0.0,) if self.related.all() else SHARES
-        candidates: dict[str, Any] = {
-            "share": shares,
-            "strength": ALIKE,
-            "problems": PROBLEMS,
-            "again": AGAIN,
-        }
-        best, before = Setting(kind, shares[len(shares) // 2]), None
+    def _likeliest(self) -> Setting:
+        """Return the best setting, found by improving one field after the other."""
+        variances = dict.fromkeys(Setting._fields[:-2], VARIANCES)
+        candidates: dict[str, Any] = {**variances, "repeat": REPEATS}
+        best, before = Setting(), None
+        if not self.related.all():
+            best, candidates["share"] = Setting(share=0.5), SHARES
         while best != before:
             before = best
             for name, values in candidates.items():
                 others = [best._replace(**{name: value}) for value in values]
-                best = max([best, *others], key=self._likelihood)
+                best = max([best, *others], key=self._posterior)
         return best
 
-    def _likelihood(self, setting: Setting) -> float:
-        """Return twice the logarithm of the likelihood, but for a constant."""
-        if setting not in self._likelihoods:
+    def _posterior(self, setting: Setting) -> float:
+        """Return twice the logarithm of the posterior density, but for a constant."""
+        if setting not in self._posteriors:
             n = len(self.y)
             root = np.linalg.cholesky(self._covariance(setting))
             ones, y = np.linalg.solve(root, np.stack([np.ones(n), self.y], axis=1)).T
             left = y - (ones @ y) / (ones @ ones) * ones
             noise = float(left @ left) / n + NOISE
             size = 2 * float(np.log(root.diagonal()).sum())
-            self._likelihoods[setting] = -size - n * float(np.log(noise))
-        return self._likelihoods[setting]
+            shift = np.log(np.divide(setting[:-2], Setting()[:-2])) / WIDTH
+            self._posteriors[setting] = -size - n * float(np.log(noise)) - float(shift @ shift)
+        return self._posteriors[setting]
 
     def _covariance(self, setting: Setting) -> Floats:
         """Return the covariance of the episodes' outcomes [n, n], in units of the noise."""
-        kind, share, strength, problems, again = setting
-        if kind not in self._rows_of:
-            self._rows_of[kind] = self._alike(kind, self.tried, self.tried)
-        alike = self._rows_of[kind] * np.where(self.related, 1.0, 1.0 - share)
-        same = self.same
-        result: Floats = np.eye(len(same)) + (strength + again * same) * alike + problems * same
+        alike = setting.of_arms(self._terms_of_tried)
+        size = np.sqrt(alike.diagonal())
+        noise = np.where(self.same, setting.repeat * alike / size / size[:, None], 0.0)
+        np.fill_diagonal(noise, 1.0)
+        near = np.where(self.related, 1.0, 1.0 - setting.share)
+        result: Floats = noise + near * alike + setting.problem * self.same
         return result
 
-    def _fit(self, setting: Setting) -> tuple[Floats, float, float]:
+    def _fit(self) -> tuple[Floats, float, float]:
         """Return the inverse covariance [n, n], the mean and the variance of the noise."""
-        inverse = np.linalg.inv(self._covariance(setting))
+        inverse = np.linalg.inv(self._covariance(self.setting))
         weight = inverse.sum(axis=0)
         mean = float(weight @ self.y / weight.sum())
         left = self.y - mean
@@ -214,56 +215,52 @@ class Process:
 
     def seen(self, category: str | None = None) -> Beliefs:
         """Return the values of the tried arms."""
-        return self._beliefs(self.setting, tuple(dict.fromkeys(self.tried)), category)
+        return self._beliefs(tuple(dict.fromkeys(self.tried)), category)
 
     def promising(self, longest: int, category: str | None = None) -> Beliefs:
         """Return the values of the best arms so far and their neighbours of limited length."""
-        arms = _neighbours(self.seen(category).ranked, self.choices, longest)
-        return self._beliefs(self.searching, arms, category)
+        return self._beliefs(
+            _neighbours(self.seen(category).ranked, self.choices, longest), category
+        )
 
-    def _beliefs(self, setting: Setting, arms: tuple[Arm, ...], category: str | None) -> Beliefs:
+    def _beliefs(self, arms: tuple[Arm, ...], category: str | None) -> Beliefs:
         """Return the values of arms on an unknown problem of a category, by default any."""
-        kind, share, strength, _, _ = setting
-        inverse, mean, noise = self._fits[setting]
-        near = np.where(self.met == category, 1.0, 1.0 - share)
-        ours = strength * self._alike(kind, arms, self.tried) * near
-        gain = ours @ inverse
-        covariance = strength * self._alike(kind, arms, arms) - gain @ ours.T
-        outcomes = self.spread * (mean + gain @ (self.y - mean))
-        return Beliefs(arms, outcomes + self.paid.of(arms), self.spread**2 * noise * covariance)
+        near = np.where(self.met == category, 1.0, 1.0 - self.setting.share)
+        ours = self.setting.of_arms(self._terms(arms, self.tried)) * near
+        gain = ours @ self._inverse
+        covariance = self.setting.of_arms(self._terms(arms, arms)) - gain @ ours.T
+        outcomes = self.spread * (self._mean + gain @ (self.y - self._mean))
+        covariance *= self.spread**2 * self._noise
+        return Beliefs(arms, outcomes, covariance, self.paid.of(arms), self.least, self.most)
 
-    def _alike(self, kind: Likeness, these: Sequence[Arm], those: Sequence[Arm]) -> Floats:
+    def _terms(self, these: Sequence[Arm], those: Sequence[Arm]) -> Floats:
+        """Return what arms have in common [6, n, m], in the order of the fields of `Setting`."""
         places: dict[Arm, int] = {}
         here, there = (
             np.array([places.setdefault(arm, len(places)) for arm in arms])
             for arms in (these, those)
         )
-        result: Floats = self._rows(kind, these) @ self._rows(kind, those).T
-        result += kind.own * (here[:, None] == there)
-        return result
+        shared = zip(self._features(these), self._features(those), strict=True)
+        return np.stack([*(a @ b.T for a, b in shared), here[:, None] == there])
 
-    def _rows(self, kind: Likeness, arms: Sequence[Arm]) -> Floats:
-        """Return features of arms [n, w]; their products are the kernel."""
+    def _features(self, arms: Sequence[Arm]) -> list[Floats]:
+        """Return features of arms [n, w] for each term but the last; it is their products."""
         k, n = self.choices, len(arms)
-        last, length = np.zeros((n, k + 2)), np.zeros((n, LONGEST + 2))
-        pair, order, calls = np.zeros((n, k, k + 1)), np.zeros((n, k, k)), np.zeros((n, k))
+        last, pair, makes = np.zeros((n, k + 2)), np.zeros((n, k, k + 1)), np.zeros((n, k))
+        order, length = np.zeros((n, k, k)), np.zeros((n, LONGEST + 2))
         for i, arm in enumerate(arms):
             if arm == LEARNED:
-                last[i, k + 1] = 1.0 / (kind.last or 1.0)
+                last[i, k + 1] = 1.0
                 continue
             last[i, arm[-1] if arm else k] = 1.0
             if arm:
                 pair[i, arm[-1], arm[-2] if len(arm) > 1 else k] = 1.0
-                calls[i] = np.bincount(arm, minlength=k)
+                makes[i, list(arm)] = 1.0
             for at, later in enumerate(arm):
                 order[i, list(arm[:at]), later] = 1.0
             length[i, min(len(arm), LONGEST)] = 1.0
-            length[i, -1] = kind.longer / (kind.length or 1.0) * len(arm) / 4
-        parts = (
-            kind.last * last, kind.pair * pair, kind.calls * calls, kind.makes * (calls > 0),
-            kind.order * order, kind.length * length,
-        )  # fmt: skip
-        return np.concatenate([part.reshape(n, -1) for part in parts], axis=1)
+            length[i, -1] = len(arm) / 4
+        return [part.reshape(n, -1) for part in (last, pair, makes, order, length)]
 
 
 class _Paid:
