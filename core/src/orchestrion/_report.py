@@ -348,21 +348,24 @@ def compare(
     contenders = tuple(
         contender(name, rows, trained_on.get(name, 0), key, seeds) for name, rows in results.items()
     )
-    ahead = {
-        name: paired(results[first], results[name], "reward", key.child(name)) for name in others
-    }
+    ahead = {name: paired(results[first], results[name], "reward") for name in others}
     unit = unit_of(row for rows in results.values() for row in rows.values())
     problems = len(results[first])
     return Report(split, problems, seeds, contenders, ahead, unit, results, digests or {})
 
 
-def paired(first: Outcomes, second: Outcomes, field: str, key: Key) -> Estimate:
-    """Return the mean of `first - second` over the problems that have a number in both."""
+def paired(first: Outcomes, second: Outcomes, field: str) -> Estimate:
+    """Return the mean of `first - second` over the problems that have a number in both.
+
+    All comparisons draw the same resamples: equal results get equal intervals.
+    """
     pairs = [
         (row[field], second[problem][field]) for problem, row in first.items() if problem in second
     ]
     complete = [(a, b) for a, b in pairs if a is not None and b is not None]
-    return difference([a for a, _ in complete], [b for _, b in complete], key)
+    return difference(
+        [a for a, _ in complete], [b for _, b in complete], Key(0).child("compare").child(field)
+    )
 
 
 def of_evaluations(

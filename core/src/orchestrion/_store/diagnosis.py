@@ -16,7 +16,6 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from orchestrion._keys import Key
 from orchestrion._records import JSON, Status
 from orchestrion._report import LEARNED, Outcomes, Verdict, enumerated, paired
 from orchestrion._statistics import mean
@@ -347,10 +346,7 @@ def _not_ahead(
     if learned is not None:
         held_out = [row["reward"] for row in learned.values() if row["reward"] is not None]
         reached = mean(held_out) if held_out else None
-        key = Key((store.manifest or {}).get("seed", 0)).child("report")
-        ahead = {
-            name: paired(learned, rows, "reward", key.child(name)) for name, rows in judged.items()
-        }
+        ahead = {name: paired(learned, rows, "reward") for name, rows in judged.items()}
         verdict, config = Verdict.of(ahead), stored_config(store) or {}
         if verdict.behind:
             best = min(verdict.behind, key=lambda name: ahead[name].mean)
