@@ -22,7 +22,13 @@ from orchestrion import (
     Usage,
     UsageError,
 )
-from orchestrion._cli.display import Display, comparison_lines, problem_lines, report_lines
+from orchestrion._cli.display import (
+    Display,
+    comparison_lines,
+    cost_text,
+    problem_lines,
+    report_lines,
+)
 from orchestrion._comparison import ComparedResult, compare_outcomes
 from orchestrion._report import Outcomes, compare, outcomes
 from orchestrion.runs import Report, convergence, difference, estimate
@@ -151,6 +157,8 @@ def test_small_costs_keep_their_digits_and_every_cost_its_unit() -> None:
     assert "0.000480 [0.0" in table
     own = report_of(learned=[episode("p", 1.0, 119.04, usd=0.5)])
     assert own.unit == "own unit"
+    assert cost_text(Usage(calls=1, cost=1.0)) == "cost 1"
+    assert cost_text(Usage(calls=1, usd=1.0, cost=1.0)) == "cost 1 US dollars"
     assert "119 [119, 119]" in "\n".join(report_lines(own))
 
 

@@ -92,7 +92,9 @@ def test_python_is_warned_once(tmp_path: Path) -> None:
 
 def test_a_router_warns_once(tmp_path: Path) -> None:
     route = orchestrion.router(trained(tmp_path, "bandit"))
-    with pytest.warns(UserWarning, match=r"'north' is none of those it learned from: east and west$"):
+    with pytest.warns(
+        UserWarning, match=r"'north' is none of those it learned from: east and west$"
+    ):
         route.decide("Where?", category="north")
     with warnings.catch_warnings(action="error"):
         route("Where?")

@@ -287,9 +287,12 @@ def _means(group: Sequence[Episode]) -> dict[str, float | None]:
 
 
 def unit_of(rows: Iterable[Mapping[str, float | None]]) -> str:
-    """Return the unit of the `cost` of rows: what every cost is equal to, or the agents' own."""
+    """Return the unit of the `cost` of rows: what every cost is equal to, or the agents' own.
+
+    Calls are no such unit: costs of 1 a call are common, and mean the agents' own unit.
+    """
     table = [row for row in rows if row["cost"]]
-    for unit, name in (("US dollars", "usd"), ("tokens", "tokens"), ("calls", "calls")):
+    for unit, name in (("US dollars", "usd"), ("tokens", "tokens")):
         if table and all(math.isclose(row["cost"] or 0, row[name] or 0) for row in table):
             return unit
     return OWN_UNIT

@@ -338,8 +338,7 @@ def usage_text(usage: Usage) -> str:
 
 def cost_text(usage: Usage) -> str:
     """Return a cost with its unit."""
-    values = {"cost": usage.cost, "usd": usage.usd, "tokens": usage.tokens, "calls": usage.calls}
-    unit = unit_of([values])
+    unit = unit_of([{"cost": usage.cost, "usd": usage.usd, "tokens": usage.tokens}])
     # Agents state what they cost in a unit of their own, which has no name.
     named = "" if unit == OWN_UNIT else f" {unit}"
     return f"cost {usage.cost:g}{named}"
