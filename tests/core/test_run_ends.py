@@ -483,6 +483,7 @@ def test_free_input_is_not_called_unsolved_where_no_answer_is_known(site: Site) 
     assert result.stderr.endswith("cost 0, not judged: no answer to this input is known\n")
     as_json = json.loads(invoke("run", "c.yaml", "--input", "what now?", "--json").stdout)
     assert as_json["known_answer"] is False
+    assert (as_json["episode"]["scores"], as_json["episode"]["reward"]) == (None, None)
     known = invoke("run", "c.yaml", "--problem", "test-0")
     assert known.stderr.endswith("cost 0, score 1, solved\n")
 

@@ -86,8 +86,11 @@ def command(
 
     episode, judged = in_loop(use())
     if as_json:
+        from orchestrion._records import replace
         from orchestrion._store.serial import as_data
 
+        if not judged:
+            episode = replace(episode, scores=None, reward=None)
         emit({"episode": as_data(episode), "known_answer": judged})
     else:
         _conclude(episode, judged)
