@@ -267,7 +267,7 @@ def test_a_refused_resume_leaves_a_completed_run_completed(site: Site) -> None:
     assert train().exit_code == 0
     other = invoke("resume", "c-1", "-o", "seed=5")
     assert other.exit_code == 2
-    assert "another config" in other.stderr
+    assert "`-o seed=5` changes what decides the result" in other.stderr
     assert "resumed" not in other.stderr
     assert status() == "completed"
 
