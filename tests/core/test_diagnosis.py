@@ -102,18 +102,26 @@ def test_training_in_which_limits_end_what_is_tried_is_a_warning(tmp_path: Path)
 def test_an_agent_whose_turns_fail_is_named_with_the_reason_and_is_a_warning_if_most_do(
     tmp_path: Path,
 ) -> None:
-    def training(name: str, failures: int) -> dict[str, Finding]:
+    def training(name: str, failures: int, learned: str = "") -> dict[str, Finding]:
         store = RunStore.create(tmp_path / name, "", {"seed": 1})
         errors = ["now and then", "reason\n0", "reason\n0"][:failures]
         broken = [Turn(n, "broken", status="failed", error=e) for n, e in enumerate(errors)]
         turns = [*broken, Turn(8, "broken"), Turn(9, "worker")]
         for i in range(2):
             store.commit_iteration(0, i, [played(f"0/{i}", 0.9, turns=turns)], {}, checkpoint(i))
+        if learned:
+            episodes = judged("e", [0.9], turns=[Turn(0, learned)])
+            results = {"outcomes": outcomes(episodes), "kinds": kinds(episodes), "trained_on": 1}
+            store.save_evaluation("learned", results, episodes)
         return found(store)
 
     finding = training("mostly", 3)["agent_fails"]
     assert (finding.level, finding.about) == (2, ("broken",))
     assert "6 of 8 turns of broken failed, most often with reason 0" in finding.text
+    assert training("not used", 3, "worker")["agent_fails"] == finding
+    useful = training("used", 3, "broken")["agent_fails"]
+    assert useful.level == 1
+    assert useful.advice.startswith("what was learned makes use of broken; if it should not fail,")
     note = training("at times", 1)["agent_fails"]
     assert (note.level, note.about) == (1, ("broken",))
     assert "2 of 4 turns of broken failed, most often with now and then" in note.text

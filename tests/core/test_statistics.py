@@ -22,7 +22,13 @@ from orchestrion import (
     Usage,
     UsageError,
 )
-from orchestrion._cli.display import Display, comparison_lines, problem_lines, report_lines
+from orchestrion._cli.display import (
+    Display,
+    comparison_lines,
+    cost_text,
+    problem_lines,
+    report_lines,
+)
 from orchestrion._comparison import ComparedResult, compare_outcomes
 from orchestrion._report import Outcomes, compare, outcomes
 from orchestrion.runs import Report, convergence, difference, estimate
@@ -151,6 +157,8 @@ def test_small_costs_keep_their_digits_and_every_cost_its_unit() -> None:
     assert "0.000480 [0.0" in table
     own = report_of(learned=[episode("p", 1.0, 119.04, usd=0.5)])
     assert own.unit == "own unit"
+    assert cost_text(Usage(calls=1, cost=1.0)) == "cost 1"
+    assert cost_text(Usage(calls=1, usd=1.0, cost=1.0)) == "cost 1 US dollars"
     assert "119 [119, 119]" in "\n".join(report_lines(own))
 
 
@@ -200,7 +208,7 @@ def of(name: str, rows: Outcomes) -> ComparedResult:
 def test_two_results_are_compared_problem_by_problem() -> None:
     first = outcomes([episode("p", 1.0), episode("q", 0.0), episode("r", 1.0), episode("s", 1.0)])
     second = outcomes([episode("p", 1.0), episode("q", 1.0), episode("r", 0.0), episode("t", 1.0)])
-    found = compare_outcomes(of("x", first), of("y", second), Key(1))
+    found = compare_outcomes(of("x", first), of("y", second))
     assert found.problems == 3
     assert found.better == (("r",), ("q",))
     assert found.alone == (1, 1)
@@ -210,7 +218,17 @@ def test_two_results_are_compared_problem_by_problem() -> None:
     assert "only A solves (1): r" in lines
     assert "only B solves (1): q" in lines
     with pytest.raises(UsageError, match="no problem with the same id"):
-        compare_outcomes(of("x", first), of("y", {}), Key(1))
+        compare_outcomes(of("x", first), of("y", {}))
+
+
+def test_equal_results_get_equal_intervals_whatever_they_are_called() -> None:
+    draw = random.Random(1)
+    own, other = (outcomes([episode(f"p{i}", draw.random()) for i in range(20)]) for _ in range(2))
+    results = {"learned": own, "chain": other, "by-category": other}
+    report = compare("test", 1, results, {}, Key(3))
+    assert report.ahead["chain"] == report.ahead["by-category"]
+    found = compare_outcomes(of("x", own), of("y", other))
+    assert found.means["reward"][2] == report.ahead["chain"]
 
 
 def test_what_limits_a_comparison_is_said() -> None:
@@ -218,7 +236,7 @@ def test_what_limits_a_comparison_is_said() -> None:
     first = ComparedResult("x", own, seeds=1, digests={"p": "p"})
     second = ComparedResult("y", dear, seeds=3, digests={"p": "p"})
     assert (first.unit, second.unit) == ("own unit", "US dollars")
-    found = compare_outcomes(first, second, Key(1))
+    found = compare_outcomes(first, second)
     assert found.notes == (
         "costs are not compared: A has own unit, B has US dollars",
         "A tried each problem 1 times, B 3 times",
@@ -230,7 +248,7 @@ def test_a_comparison_names_twenty_problems_and_counts_the_rest() -> None:
     right, wrong = (
         outcomes([episode(f"p{i:02}", reward) for i in range(25)]) for reward in (1.0, 0.0)
     )
-    lines = comparison_lines(compare_outcomes(of("x", right), of("y", wrong), Key(1)))
+    lines = comparison_lines(compare_outcomes(of("x", right), of("y", wrong)))
     text = " ".join(" ".join(lines).split())
     assert "only A solves (25): p00, " in text
     assert "p19, and 5 more (--json has all)" in text
@@ -243,20 +261,20 @@ def test_only_the_same_problems_are_compared() -> None:
     def judged(digests: str, **task: object) -> ComparedResult:
         return ComparedResult("x", rows, digests=dict(zip("pq", digests, strict=False)), task=task)
 
-    assert compare_outcomes(judged("12"), judged("12", test=3), Key(1)).notes == ()
-    partly = compare_outcomes(judged("12"), judged("13"), Key(1))
+    assert compare_outcomes(judged("12"), judged("12", test=3)).notes == ()
+    partly = compare_outcomes(judged("12"), judged("13"))
     assert (partly.problems, partly.alone) == (1, (1, 1))
     assert partly.notes == ("not paired: 1 problems with the same id and other content",)
-    elsewhere = compare_outcomes(judged("12", horizon=10), judged("12", horizon=6), Key(1))
+    elsewhere = compare_outcomes(judged("12", horizon=10), judged("12", horizon=6))
     assert elsewhere.notes[0].endswith(
         "the settings of their tasks differ: horizon is 10 in A and 6 in B"
     )
     with pytest.raises(
         UsageError, match=r"2 have the same id, and none .* \(.*seed is 1 in A and 2 in B\)"
     ):
-        compare_outcomes(judged("12", seed=1), judged("34", seed=2), Key(1))
+        compare_outcomes(judged("12", seed=1), judged("34", seed=2))
     with pytest.raises(UsageError, match="evaluate both again"):
-        compare_outcomes(judged(""), judged("12"), Key(1))
+        compare_outcomes(judged(""), judged("12"))
 
 
 def test_convergence_is_where_nine_tenths_of_the_rise_are_reached() -> None:

@@ -70,7 +70,7 @@ def test_a_missing_or_unknown_category_is_told(tmp_path: Path) -> None:
         "none: give --category" in said("--input", "Where?")
     )
     unknown = said("--input", "Where?", "--category", "north")
-    assert "the category 'north' is none of those it learned from: east and west" in unknown
+    assert "the category 'north' is none of those it learned from: east and west\n" in unknown
     assert "--category is of --input" in said("--problem", "1", "--category", "west")
 
 
@@ -92,7 +92,9 @@ def test_python_is_warned_once(tmp_path: Path) -> None:
 
 def test_a_router_warns_once(tmp_path: Path) -> None:
     route = orchestrion.router(trained(tmp_path, "bandit"))
-    with pytest.warns(UserWarning, match=r"'north' is none of those it learned from: east and"):
+    with pytest.warns(
+        UserWarning, match=r"'north' is none of those it learned from: east and west$"
+    ):
         route.decide("Where?", category="north")
     with warnings.catch_warnings(action="error"):
         route("Where?")

@@ -117,7 +117,8 @@ class AskedTeam:
             raise UsageError("a problem has its own category; give `category` with a text only")
         if (doubt := self.trained.doubt(question)) and not self._doubted:
             self._doubted = True
-            warnings.warn(f"{doubt}: give `category`", stacklevel=3)
+            advice = "" if question.category else ": give `category`"
+            warnings.warn(doubt + advice, stacklevel=3)
         return f"ask/{number}", question, key or self._key.child(number)
 
     async def _answer(self, name: str, problem: Problem, key: Key) -> TeamAnswer:

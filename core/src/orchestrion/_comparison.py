@@ -10,7 +10,6 @@ from typing import Any
 from attrs import Factory, frozen
 
 from orchestrion._errors import UsageError
-from orchestrion._keys import Key
 from orchestrion._report import Outcomes, paired, plain_data, unit_of
 from orchestrion._statistics import Estimate, mean
 
@@ -70,8 +69,8 @@ class Comparison:
         return plain_data(self)
 
 
-def compare_outcomes(first: ComparedResult, second: ComparedResult, key: Key) -> Comparison:
-    """Compare two results problem by problem; `key` is of the bootstrap.
+def compare_outcomes(first: ComparedResult, second: ComparedResult) -> Comparison:
+    """Compare two results problem by problem.
 
     Problems are paired if they have the same id and the same content.
 
@@ -82,7 +81,7 @@ def compare_outcomes(first: ComparedResult, second: ComparedResult, key: Key) ->
     a, b = ({id: judged.outcomes[id] for id in shared} for judged in (first, second))
     units = unit_of(a.values()), unit_of(b.values())
     means = {
-        field: (_mean(a, field), _mean(b, field), paired(a, b, field, key.child(field)))
+        field: (_mean(a, field), _mean(b, field), paired(a, b, field))
         for field in ("solved", "reward", "cost", "turns", "limit", "failed")
     }
     if units[0] != units[1]:

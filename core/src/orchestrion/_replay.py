@@ -107,6 +107,9 @@ async def replay(directory: Path, progress: Progress, block: Sequence[str] = ())
         try:
             with no_network(ReplayError, "a replay makes no calls"):
                 await run.train()
+            for name, results in recorded.load_evaluations().items():
+                if results.get("of_another_run"):
+                    store.save_evaluation(name, results)
             store.set_status("completed")
         except _Enough:
             pass

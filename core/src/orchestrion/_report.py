@@ -291,13 +291,16 @@ def _means(group: Sequence[Episode]) -> dict[str, float | None]:
 
 def amounts(usage: Usage) -> dict[str, float]:
     """Return what `unit_of` compares."""
-    return {name: getattr(usage, name) for name in ("cost", "usd", "tokens", "calls")}
+    return {name: getattr(usage, name) for name in ("cost", "usd", "tokens")}
 
 
 def unit_of(rows: Iterable[Mapping[str, float | None]]) -> str:
-    """Return the unit of the `cost` of rows: what every cost is equal to, or the agents' own."""
+    """Return the unit of the `cost` of rows: what every cost is equal to, or the agents' own.
+
+    Calls are no such unit: costs of 1 a call are common, and mean the agents' own unit.
+    """
     table = [row for row in rows if row["cost"]]
-    for unit, name in (("US dollars", "usd"), ("tokens", "tokens"), ("calls", "calls")):
+    for unit, name in (("US dollars", "usd"), ("tokens", "tokens")):
         if table and all(math.isclose(row["cost"] or 0, row[name] or 0) for row in table):
             return unit
     return OWN_UNIT
@@ -356,21 +359,24 @@ def compare(
     contenders = tuple(
         contender(name, rows, trained_on.get(name, 0), key, seeds) for name, rows in results.items()
     )
-    ahead = {
-        name: paired(results[first], results[name], "reward", key.child(name)) for name in others
-    }
+    ahead = {name: paired(results[first], results[name], "reward") for name in others}
     unit = unit_of(row for rows in results.values() for row in rows.values())
     problems = len(results[first])
     return Report(split, problems, seeds, contenders, ahead, unit, results, digests or {})
 
 
-def paired(first: Outcomes, second: Outcomes, field: str, key: Key) -> Estimate:
-    """Return the mean of `first - second` over the problems that have a number in both."""
+def paired(first: Outcomes, second: Outcomes, field: str) -> Estimate:
+    """Return the mean of `first - second` over the problems that have a number in both.
+
+    All comparisons draw the same resamples: equal results get equal intervals.
+    """
     pairs = [
         (row[field], second[problem][field]) for problem, row in first.items() if problem in second
     ]
     complete = [(a, b) for a, b in pairs if a is not None and b is not None]
-    return difference([a for a, _ in complete], [b for _, b in complete], key)
+    return difference(
+        [a for a, _ in complete], [b for _, b in complete], Key(0).child("compare").child(field)
+    )
 
 
 def of_evaluations(

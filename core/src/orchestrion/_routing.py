@@ -150,7 +150,8 @@ class Router:
         problem = text_problem(self._task, text, place_of(self._config, "task"), category)
         if not self._doubted and (reason := doubt(problem, self._categories)):
             self._doubted = True
-            warnings.warn(f"{reason}: give `decide(..., category=...)`", stacklevel=2)
+            advice = "" if category else ": give `decide(..., category=...)`"
+            warnings.warn(reason + advice, stacklevel=2)
         key = key or self._key.child(next(self._numbers))
         with self._lock:
             return self._decided(problem, past, key)

@@ -262,6 +262,7 @@ async def open_run(
     block: Sequence[str] = (),
     *,
     before: Trained | None = None,
+    live: bool = True,
 ) -> AsyncIterator[Trained]:
     """Open a run's folder (or its name) with what it learned, or a config as it is.
 
@@ -270,6 +271,7 @@ async def open_run(
         overrides: as `-o`; e.g. another suite of problems for the same policy.
         block: plugins that are never imported.
         before: an earlier version of it that is open; what it spent counts against the budget.
+        live: whether agents and models may be asked; else no service needs to be up.
 
     Raises:
         UsageError: the target is neither, the config has problems or was changed since the run
@@ -280,7 +282,7 @@ async def open_run(
     found = find(target, overrides, block)
     config = found.config
     async with AsyncExitStack() as stack:
-        components = LearnedComponents(config, stack)
+        components = LearnedComponents(config, stack, live=live)
         await components.restore(found.checkpoint)
         load_states(components.opened, found.states)
         check_policies(components.opened)

@@ -154,7 +154,7 @@ async def test_messages_and_tasks_become_turns(streaming: bool) -> None:
         assert len(executor.data) == 1
         failed = await turn_of(engine, "this fails")
         assert failed.status == "failed"
-        assert "the task ended as failed: the paper is empty" in failed.error
+        assert failed.error == "CallError: the task ended as failed: the paper is empty"
         asks = await turn_of(engine, "this asks")
         assert "ended as input required: the paper is empty" in asks.error
         await asyncio.wait_for(executor.cancelled.wait(), WAIT)  # nobody will answer it

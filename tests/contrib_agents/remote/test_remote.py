@@ -201,6 +201,7 @@ async def test_an_agent_that_fails_there_fails_its_turn_once(
         [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
         assert turn.status == "failed"
         assert reason in turn.error
+        assert "settings.py:" not in turn.error
         assert engine.calls.retried == 0
         assert turn.usage == usage
 

@@ -394,4 +394,43 @@ def test_learn_says_what_is_wrong_with_what_it_made(
     told = CliRunner().invoke(main, words, standalone_mode=False)
     document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
     [finding] = [found for found in document["diagnosis"] if found["name"] == "cut_off"]
-    assert f"{finding['text']}; {finding['advice']}" in told.stderr
+    assert f"warning: {finding['text']}; {finding['advice']}" in told.stderr
+
+
+def test_learn_compares_with_the_team_that_it_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scores = {"billing": 0.0, "technical": 1.0}  # the contrary of what the task says
+    lines = [
+        Logged(Context(text="a"), choice, propensity=0.5, score=scores[choice])
+        for choice in ("billing", "technical") * 20
+    ]
+    written(Path("log.jsonl"), lines)
+    right = {"use": "function", "function": "os.path:basename"}
+    wrong = {"use": "function", "function": "os.path:dirname"}
+    team(
+        tmp_path,
+        [(f"q{i}", f"q{i}") for i in range(40)],
+        agents={"billing": right, "technical": wrong},
+        policy={"use": "sequence", "steps": ["billing"]},
+        reward={"use": "outcome-minus-cost"},
+        limits={"turns": 4},
+    )
+    told = ran("learn", "log.jsonl", "--from", "team.yaml")
+    assert "warning: what was learned is worse than parent (team), by an" in told.stderr
+    assert "go on with team.yaml; log more, explore more" in told.stderr
+    assert "learned solves nothing; by reward, learned is behind parent (team) (-" in told.stdout
+    assert "parent (team): solved 100.0%" in told.stdout
+    assert "\nparent (team)  100.0%" in ran("runs", "show", "team-1").stdout
+    assert "identical: 1 iterations, 2 evaluations" in ran("replay", "team-1").stdout
+
+
+def test_a_policy_is_judged_by_a_log_while_its_services_are_down(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    written(log, [Logged(Context(), "far", ("far",), reward=1.0)] * 30)
+    far = {"use": "http", "urls": ["http://127.0.0.1:9/far"], "health": "/health"}
+    config = team(tmp_path, [("a", "b")] * 4, agents={"far": far})
+    assert ran("ope", log, "--policy", config).exception is None
+    twice = ran("ope", log, "--policy", config, "--policy", config)
+    assert "--policy: give one" in str(twice.exception)

@@ -424,18 +424,26 @@ def test_markdown_says_first_whether_learning_beat_the_rules(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("rivals", "ahead", "sentence"),
+    ("rivals", "ahead", "behind", "sentence"),
     [
-        (0, 0, "is not known: the config names no baseline."),
-        (1, 1, "Learning beat the baseline: by *it*."),
-        (2, 2, "Learning beat both baselines: by *it*."),
-        (3, 3, "Learning beat all 3 baselines: by *it*."),
-        (3, 1, "Learning beat 1 of 3 baselines: by *it*."),
-        (3, 0, "Learning did not beat any of the 3 baselines: by *it*."),
+        (0, 0, 0, "is not known: the config names no baseline."),
+        (1, 1, 0, "Learning beat the baseline: by *it*."),
+        (2, 2, 0, "Learning beat both baselines: by *it*."),
+        (3, 3, 0, "Learning beat all 3 baselines: by *it*."),
+        (3, 1, 0, "Learning beat 1 of 3 baselines: by *it*."),
+        (3, 0, 0, "Learning did not beat any of the 3 baselines: by *it*."),
+        (3, 2, 1, "Learning lost to 1 of 3 baselines: by *it*."),
+        (1, 0, 1, "Learning lost to the baseline: by *it*."),
     ],
 )
-def test_the_verdict_counts_the_baselines(rivals: int, ahead: int, sentence: str) -> None:
-    verdict = SimpleNamespace(ahead_of=range(ahead), as_text=lambda report: "by *it*")
+def test_the_verdict_counts_the_baselines(
+    rivals: int, ahead: int, behind: int, sentence: str
+) -> None:
+    verdict = SimpleNamespace(
+        ahead_of=range(ahead),
+        behind=range(rivals - behind, rivals),
+        as_text=lambda report: "by *it*",
+    )
     report: Any = SimpleNamespace(
         ahead=range(rivals), verdict=verdict, solves_nothing=False, repeated={}
     )

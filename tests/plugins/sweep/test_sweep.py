@@ -337,6 +337,7 @@ def test_the_best_by_validation_is_judged_on_test_once(tmp_path: Path) -> None:
     ]
     assert "no idea" in trials[2]["reason"]
     assert "trial 2 failed" in done.stdout
+    assert "its validation figure is the best of 3, so it is too high" in done.stdout
     figures = {t["trial"]: t["validation"]["reward"]["mean"] for t in trials if t["validation"]}
     best = report["best"]["trial"]
     assert figures[best] == max(figures.values())

@@ -126,7 +126,7 @@ class _Opened(Agent):
         )
         answer = await calls.run(request, do, usage)
         if answer.data["error"]:
-            raise RuntimeError(answer.data["error"])
+            raise CallError(answer.data["error"], "permanent")
         return Output(answer.data["content"], data=answer.data["data"])
 
 

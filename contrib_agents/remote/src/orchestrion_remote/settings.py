@@ -231,7 +231,7 @@ class _RemoteAgent(Agent):
         answer = await calls.run(request, do, reserve)
         data: Mapping[str, JSON] = answer.data
         if data["error"]:
-            raise RuntimeError(data["error"])
+            raise CallError(data["error"], "permanent")
         return Output(
             data["content"],
             data=data["data"],

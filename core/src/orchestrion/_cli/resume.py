@@ -12,6 +12,7 @@ from orchestrion._cli.common import (
     override_option,
     verbose_option,
 )
+from orchestrion._errors import UsageError
 
 
 @click.command("resume")
@@ -34,7 +35,13 @@ def command(
     from orchestrion._training import resumed_store
 
     directory = find_run(run)
-    config = load_config(directory / "config.yaml", overrides, block)
+    path = directory / "config.yaml"
+    config = load_config(path, overrides, block)
+    if overrides and not config.is_unchanged(load_config(path, (), block).digest):
+        raise UsageError(
+            f"{directory}: `-o {' -o '.join(overrides)}` changes what decides the result, which "
+            "is fixed since the run began; leave it out, or start a new run with it"
+        )
     with resumed_store(config, directory) as store:
         note(*store.usable().notes())
         carry_out(config, store, config.observers(), verbose, as_json)

@@ -72,7 +72,7 @@ def command(
             note(*trained.notes)
             problem = _problem(trained, text, problem_id, category or "")
             if text is not None and (doubt := trained.doubt(problem)):
-                note(f"warning: {doubt}: give --category")
+                note(f"warning: {doubt}" + ("" if category else ": give --category"))
             printer = _Printer(sys.stderr.isatty() if stream is None else stream)
             if not as_json:
                 trained.engine.observers = EpisodeObservers(printer.turn_finished, None)
@@ -86,8 +86,11 @@ def command(
 
     episode, judged = in_loop(use())
     if as_json:
+        from orchestrion._records import replace
         from orchestrion._store.serial import as_data
 
+        if not judged:
+            episode = replace(episode, scores=None, reward=None)
         emit({"episode": as_data(episode), "known_answer": judged})
     else:
         _conclude(episode, judged)

@@ -29,11 +29,10 @@ def compare_command(first: str, second: str, root: Path, as_json: bool) -> None:
     """
     from orchestrion._cli.display import comparison_lines
     from orchestrion._comparison import compare_outcomes
-    from orchestrion._keys import Key
 
     results = _result(first, root), _result(second, root)
     try:
-        comparison = compare_outcomes(*results, Key(0).child("compare"))
+        comparison = compare_outcomes(*results)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UsageError(
             f"{first} or {second} was damaged: its outcomes cannot be compared "

@@ -29,6 +29,16 @@ def orders_by_category(store: RunReader, source: str = LEARNED) -> dict[str, Cou
     return dict(sorted(orders.items()))
 
 
+def completed_by(store: RunReader, source: str = LEARNED) -> set[str]:
+    """Return the agents that completed a turn in the first episodes of an evaluation."""
+    return {
+        turn.agent
+        for stored in islice(store.episodes(source=source), EPISODES)
+        for turn in stored.episode.turns
+        if turn.status == "completed"
+    }
+
+
 def _order(episode: Episode) -> str:
     """Return the calls of an episode as text; repeated ones as "agent x 3"."""
     calls = [choice_name(turn) for turn in episode.turns]

@@ -16,10 +16,10 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from orchestrion._keys import Key
 from orchestrion._records import JSON, Status
 from orchestrion._report import LEARNED, Outcomes, Verdict, enumerated, paired
 from orchestrion._statistics import mean
+from orchestrion._store.conduct import completed_by
 from orchestrion._store.reader import Iteration, RunReader
 from orchestrion._stored import stored_config
 
@@ -59,7 +59,7 @@ def diagnose(store: RunReader) -> list[Finding]:
     last_stage = [iteration for iteration in iterations if iteration.stage == iterations[-1].stage]
     findings = [
         *_without_reward(last_stage),
-        *_failing(last_stage),
+        *_failing(store, last_stage),
         *_never_in_time(store, last_stage),
         *cut_off(evaluations.get(LEARNED, {}).get("outcomes", {})),
         *_given_up(evaluations),
@@ -102,8 +102,11 @@ def _without_reward(iterations: Sequence[Iteration]) -> Iterator[Finding]:
         )
 
 
-def _failing(iterations: Sequence[Iteration]) -> Iterator[Finding]:
-    """Find agents whose turns in a stage failed: more than a few, or even most of them."""
+def _failing(store: RunReader, iterations: Sequence[Iteration]) -> Iterator[Finding]:
+    """Find agents whose turns in a stage failed: more than a few, or even most of them.
+
+    One that the learned team makes use of is not broken: it cannot do some problems.
+    """
     turns: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     reasons: dict[str, Counter[str]] = {}
@@ -112,17 +115,22 @@ def _failing(iterations: Sequence[Iteration]) -> Iterator[Finding]:
         for agent, (count, reason) in iteration.failures.items():
             failed[agent] += count
             reasons.setdefault(agent, Counter())[reason] += count
+    useful = completed_by(store) if failed else set()
     for agent, count in failed.items():
         if count > SOME * turns[agent]:
             reason = " ".join(reasons[agent].most_common(1)[0][0].split())
-            mostly = count > OFTEN * turns[agent]
+            mostly = count > OFTEN * turns[agent] and agent not in useful
+            advice = f"mend the agent (`agents.{agent}` in the config), and train anew"
+            if mostly:
+                advice += ": what was learned is to do without it"
+            elif agent in useful:
+                advice = f"what was learned makes use of {agent}; if it should not fail, {advice}"
             yield Finding(
                 "agent_fails",
                 WARNING if mostly else NOTE,
                 f"{count} of {turns[agent]} turns of {agent} failed, most often with "
                 f"{reason[:200]}",
-                f"mend the agent (`agents.{agent}` in the config), and train anew"
-                + (": what was learned is to do without it" if mostly else ""),
+                advice,
                 (agent,),
             )
 
@@ -347,10 +355,7 @@ def _not_ahead(
     if learned is not None:
         held_out = [row["reward"] for row in learned.values() if row["reward"] is not None]
         reached = mean(held_out) if held_out else None
-        key = Key((store.manifest or {}).get("seed", 0)).child("report")
-        ahead = {
-            name: paired(learned, rows, "reward", key.child(name)) for name, rows in judged.items()
-        }
+        ahead = {name: paired(learned, rows, "reward") for name, rows in judged.items()}
         verdict, config = Verdict.of(ahead), stored_config(store) or {}
         if verdict.behind:
             best = min(verdict.behind, key=lambda name: ahead[name].mean)

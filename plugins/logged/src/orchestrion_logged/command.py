@@ -27,7 +27,7 @@ from orchestrion.cli import (
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
-    from orchestrion.runs import Report
+    from orchestrion.runs import Report, RunStore
     from orchestrion_logged.decisions import Decisions, Floats
     from orchestrion_logged.evaluating import PolicyEvaluation
     from orchestrion_logged.from_logs import FromLogs
@@ -160,7 +160,9 @@ def _write(log: Path, imported: Imported) -> int:
 
 @click.command("ope")
 @click.argument("log", type=LOG)
-@click.option("--policy", "target", metavar="RUN|CONFIG", help="The policy to evaluate.")
+@click.option(
+    "--policy", "targets", multiple=True, metavar="RUN|CONFIG", help="The policy to evaluate."
+)
 @click.option(
     "--cost-weight",
     type=click.FloatRange(min=0),
@@ -184,7 +186,7 @@ def _write(log: Path, imported: Imported) -> int:
 @json_option
 def ope(
     log: Path,
-    target: str | None,
+    targets: tuple[str, ...],
     cost_weight: float | None,
     estimate_propensities: bool,
     least: float,
@@ -201,6 +203,9 @@ def ope(
     from orchestrion_logged.evaluating import Evaluator, estimated_propensities
     from orchestrion_logged.reading import read
 
+    if len(targets) > 1:
+        raise UsageError("--policy: give one; each policy is a command of its own")
+    target = targets[0] if targets else None
     if overrides and target is None:
         raise UsageError("-o has no effect without --policy; name one")
     content = read(log)
@@ -273,9 +278,10 @@ def learn(
 
     LOG is a file of decisions, or the folder of a served team, which may go on serving. The new
     run has the config of RUN with the trainer `from-logs`, and the policy `values` if it has
-    another one; it is evaluated as any run, and so is RUN, on the same problems.
+    another one; it is evaluated as any run, and so is RUN: as "parent (RUN)", the report of the new
+    run has it beside the baselines.
     """
-    from orchestrion.runs import RunReader, diagnose
+    from orchestrion.runs import RunStore, diagnose, stored_report
     from orchestrion_logged.reading import read
 
     content = read(log)
@@ -286,22 +292,45 @@ def learn(
             "the log has no contents, so nothing can be learned from what is asked; "
             "`serve --log-contents` keeps them"
         )
-    folder, after, before = in_loop(_learn(log.resolve(), source, cost_weight, overrides, block))
-    with RunReader(folder) as reader:
-        findings = diagnose(reader)
+    folder, before = in_loop(_learn(log.resolve(), source, cost_weight, overrides, block))
+    parent = f"parent ({Path(source).stem if Path(source).is_file() else Path(source).name})"
+    with RunStore.open(folder) as store:
+        _keep_parent(store, parent, before)
+        report, findings = stored_report(store), diagnose(store)
+    assert report is not None  # the run was evaluated
     if as_json:
-        reports = {"report": after.as_json(), "before": before.as_json()}
+        reports = {"report": report.as_json(), "before": before.as_json()}
         diagnosis = [asdict(finding) for finding in findings]
         emit({"run": str(folder), **reports, "diagnosis": diagnosis})
         return 0
     note(f"run: {folder}")
     for finding in findings:
-        note(f"{finding.text}; {finding.advice}")
-    for label, report in (("", after), (f" ({source})", before)):
-        for contender in report.contenders:
-            reward = "" if isnan(contender.reward.mean) else f", reward {contender.reward.mean:.3f}"
-            answer(f"{contender.name}{label}: solved {contender.solved.mean:.1%}{reward}")
+        word = "warning: " if finding.level > 1 else ""
+        advice = finding.advice
+        if parent in finding.about:
+            advice = (
+                f"go on with {source}; log more, explore more (`serve --explore`), or be more "
+                "cautious (`-o trainer.caution=3`)"
+            )
+        note(f"{word}{finding.text}; {advice}")
+    answer(report.verdict.as_text(report))
+    contenders = {contender.name: contender for contender in report.contenders}
+    if parent not in contenders:  # it was judged on other problems
+        contenders[f"{before.contenders[0].name} ({source})"] = before.contenders[0]
+    for name, contender in contenders.items():
+        reward = "" if isnan(contender.reward.mean) else f", reward {contender.reward.mean:.3f}"
+        answer(f"{name}: solved {contender.solved.mean:.1%}{reward}")
     return 0
+
+
+def _keep_parent(store: RunStore, name: str, before: Report) -> None:
+    """Store the evaluation of the run that a run came from, if it was on the same problems."""
+    from orchestrion.runs import stored_report
+
+    after, own = stored_report(store), before.contenders[0]
+    if after is not None and after.digests == before.digests:
+        results = {"outcomes": before.outcomes[own.name], "trained_on": own.trained_on}
+        store.save_evaluation(name, {**results, "of_another_run": True})
 
 
 async def _learn(
@@ -310,8 +339,8 @@ async def _learn(
     cost_weight: float | None,
     overrides: Sequence[str],
     block: Sequence[str],
-) -> tuple[Path, Report, Report]:
-    """Train a new run; return its folder, its report, and that of the one that it came from."""
+) -> tuple[Path, Report]:
+    """Train a new run; return its folder, and the report of the one that it came from."""
     import json
 
     from orchestrion.config import load
@@ -335,8 +364,8 @@ async def _learn(
     async with open_run(config) as opened:  # before there is a folder: the log may be refused
         for settings in _from_logs(config):
             decisions_for(settings, opened.opened.runtimes["policy"])
-    after = (await atrain(config, folder)).report
-    return folder, after, await aevaluate(source, baselines=False, block=block)
+    await atrain(config, folder)
+    return folder, await aevaluate(source, baselines=False, block=block)
 
 
 def _from_logs(config: Config) -> list[FromLogs]:
@@ -371,7 +400,7 @@ async def _target(
     from orchestrion_logged.decisions import STOP, as_decisions
     from orchestrion_logged.evaluating import target_of
 
-    async with open_run(target, overrides, block) as trained:
+    async with open_run(target, overrides, block, live=False) as trained:
         for line in trained.notes:
             note(line)
         policy = trained.opened.runtimes["policy"]

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from itertools import accumulate
 from typing import Any
 
-from orchestrion import Key, UsageError
+from orchestrion import UsageError
 from orchestrion.config import flat, to_yaml
 from orchestrion.runs import (
     ComparedResult,
@@ -116,7 +116,7 @@ def _pair(
         missing = name if first is None else other
         return pair | {"why_not": f"{missing} was not evaluated yet"}
     try:
-        comparison = compare_outcomes(first, second, Key(0).child("compare"))
+        comparison = compare_outcomes(first, second)
     except UsageError as error:
         return pair | {"why_not": str(error)}
     return pair | {

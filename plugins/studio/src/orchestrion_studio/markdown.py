@@ -43,17 +43,21 @@ def markdown_of(store: RunReader) -> str:
 
 
 def _verdict(report: Report | None) -> str:
-    """Return whether learning beat the rules, in a sentence."""
+    """Return whether learning beat the rules, in a sentence; first of all what beat learning."""
     if report is None:
         return "Whether learning beat the rules is not known: the run was not evaluated."
     repeated = report.repeated
     rivals = sum(name not in repeated for name in report.ahead)
     ahead = sum(name not in repeated for name in report.verdict.ahead_of)
+    behind = sum(name not in repeated for name in report.verdict.behind)
     if not rivals:
         return "Whether learning beat the rules is not known: the config names no baseline."
     text = _plain(report.verdict.as_text(report))
     if ahead and report.solves_nothing:
         return f"Learning came to nothing: {text}."
+    if behind:
+        which = f"{behind} of {_baselines(rivals)}" if rivals > 1 else "the baseline"
+        return f"Learning lost to {which}: {text}."
     if ahead == rivals:
         which = "both baselines" if rivals == 2 else f"all {_baselines(rivals)}"
         return f"Learning beat {'the baseline' if rivals == 1 else which}: {text}."

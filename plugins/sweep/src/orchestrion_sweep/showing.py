@@ -72,7 +72,7 @@ def _of_winner(result: SweepResult, winner: Trial) -> list[str]:
     values = ", ".join(f"{path} {shown(value)}" for path, value in winner.values.items())
     return [
         f"* the best of {count} by validation {name}: {values or 'the config as it is'}",
-        f"  its validation figure is the best of {count}, and for that alone optimistic",
+        f"  its validation figure is the best of {count}, so it is too high",
         f"  written to {result.folder / BEST}",
     ]
 
