@@ -38,9 +38,11 @@ from orchestrion import (
     UsageError,
     View,
 )
+from orchestrion._config.loading import as_config
 from orchestrion._engine.attempts import RetrySettings
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.callpath import CallPath
+from orchestrion._forecast import forecast_of
 from orchestrion.config import Budget as Caps
 from orchestrion.runs import open_run
 from tests.contrib_agents.remote.support import (
@@ -48,6 +50,7 @@ from tests.contrib_agents.remote.support import (
     NOWHERE,
     WAIT,
     Draws,
+    config,
     served,
     team,
 )
@@ -322,6 +325,27 @@ async def test_prices_and_bounds_hold_in_the_budget_here(tmp_path: Path) -> None
                         await engine.run("e", PROBLEM, Key(5))
                 else:
                     assert (await engine.run("e", PROBLEM, Key(5))).usage.usd == 0.25
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_known"),
+    [
+        ({"price": {"call": 0.5}}, True),
+        ({"most": {"usd": 0.5}}, True),
+        ({"price": {"call": 0.25}, "most": {"output_tokens": 9, "usd": 0.5}}, True),
+        ({"price": {"call": 0.5, "output": 2}}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+@sync
+async def test_a_fixed_price_bounds_what_a_run_takes(
+    settings: dict[str, Any], is_known: bool
+) -> None:
+    agent = {"use": "http", "urls": [f"http://{NOWHERE}"], **settings}
+    bound = await forecast_of(as_config(config({"far": agent})))
+    assert (bound.unknown == ()) == is_known
+    assert (bound.total.usd == 0.5 * bound.total.calls > 0) == is_known
 
 
 # ---------------------------------------------------------------- encryption

@@ -201,9 +201,11 @@ class _RemoteAgent(Agent):
         return tuple(self.settings.options)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        most = self.settings.most
-        # It also bounds what the turn says.
-        return self.settings.reserve(most) if most is not None and most.output_tokens else None
+        most, price = self.settings.most or Most(), self.settings.price
+        has_fixed_price = price is not None and not price.input and not price.output
+        if most.output_tokens or most.usd is not None or has_fixed_price:
+            return self.settings.reserve(most)
+        return None
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Ask the agent for its turn.
