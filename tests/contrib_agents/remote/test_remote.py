@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import ssl
 import subprocess
@@ -53,8 +54,10 @@ from tests.contrib_agents.remote.support import (
     config,
     served,
     team,
+    written,
 )
 from tests.coroutines import sync
+from tests.end_to_end.support import here
 from tests.service import ModelService, cut, reply
 
 PROBLEM = Problem("p1", "What is 1 plus 1?", {"n": [1, 2.5, None]}, "sums", hidden="2")
@@ -348,6 +351,19 @@ async def test_a_fixed_price_bounds_what_a_run_takes(
     assert (bound.total.usd == 0.5 * bound.total.calls > 0) == is_known
 
 
+@pytest.mark.parametrize(("own", "doubts"), [({}, 1), ({"cost": 5}, 0)])
+def test_us_dollars_beside_a_cost_of_another_unit_are_a_warning(
+    own: dict[str, Any], doubts: int, tmp_path: Path
+) -> None:
+    agents = {
+        "far": {"use": "http", "urls": [f"http://{NOWHERE}"], "price": {"call": 0.001}, **own},
+        "near": {"use": "function", "function": "builtins:str", "cost": 10},
+    }
+    path = written(tmp_path, agents, reward={"use": "outcome-minus-cost"})
+    told = json.loads(here("validate", path, "--json", cwd=tmp_path).stdout)["warnings"]
+    assert ["`measure: cost` adds the US dollars" in text for text in told] == [True] * doubts
+
+
 # ---------------------------------------------------------------- encryption
 
 
@@ -464,6 +480,20 @@ def test_any_json_with_a_text_somewhere_is_an_answer() -> None:
         "data": PROBLEM.data,
         "category": "sums",
     }
+
+
+@pytest.mark.parametrize("own", [None, 3.0])
+@pytest.mark.parametrize("stated", [None, {"usd": 0.25}, {"cost": 7.0}], ids=str)
+def test_a_cost_that_the_agent_does_not_state_is_the_own_one_or_us_dollars(
+    own: float | None, stated: dict[str, float] | None
+) -> None:
+    with ModelService(reply(200, {"content": "2", "usage": stated})) as service:
+        turn, _ = asyncio.run(
+            turn_over_http(Http(urls=[service.url], price=Price(call=0.5), cost=own))
+        )
+    usd = (stated or {}).get("usd", 0.5)
+    cost = (stated or {}).get("cost", usd if own is None else own)
+    assert turn.usage == Usage(1, usd=usd, cost=cost)
 
 
 @pytest.mark.parametrize(
