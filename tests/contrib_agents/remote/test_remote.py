@@ -241,7 +241,8 @@ async def test_addresses_where_nobody_listens_cost_no_attempt(tmp_path: Path, fo
 
 @sync
 async def test_no_healthy_address_is_said_before_the_run() -> None:
-    for component in (far("grpc", NOWHERE), far("http", NOWHERE)):
+    without_health = Http(urls=[f"http://{NOWHERE}"])
+    for component in (far("grpc", NOWHERE), far("http", NOWHERE), without_health):
         with pytest.raises(UsageError, match=r"agents\.far: no address is healthy: .*127\.0\.0\.1"):
             async with team({"far": component}):
                 pass
