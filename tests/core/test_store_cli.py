@@ -144,6 +144,14 @@ def test_cost_names_an_evaluation_that_made_no_calls(root: Path) -> None:
     assert by_stage["evaluation of test"]["calls"] == 0
 
 
+def test_cost_does_not_call_what_may_not_have_been_paid_paid(root: Path) -> None:
+    with RunStore.open(root / "relay-1") as store:
+        rows = [Recorded("k", "request", None, Usage(1, usd=0.5), "billed")]
+        store.journal.put_many(rows)
+    told = CliRunner().invoke(main, ["cost", "relay-1", "--root", str(root)]).stdout
+    assert "1 attempt failed after being sent (`retry` in run.log says why), booked" in told
+
+
 # ----------------------------------------------------------------------------------- export
 
 
