@@ -215,6 +215,9 @@ class ModelService:
         try:
             while True:
                 seen = await _request(reader)
+                if seen.method == "HEAD":  # from who only looks whether somebody listens
+                    writer.write(_head(405, {"content-length": "0"}))
+                    continue
                 self.seen.append(seen)
                 self.asked.set()
                 answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]

@@ -89,6 +89,10 @@ def test_a_tool_that_does_not_say_how_much_it_writes_is_taken_at_an_assumption()
     bounds = turn_ceilings({"t": Tool(), "a": Talker()}, 2, 10, free_output=100)
     assert bounds is not None
     assert bounds[0][1].input_tokens == 110
+    # Also where a call of it is known, but no tokens, as of an agent elsewhere with a fixed price.
+    bounds = turn_ceilings({"far": Talker(words=0), "a": Talker()}, 2, 10, free_output=100)
+    assert bounds is not None
+    assert bounds[0][1].input_tokens == 110
 
 
 def test_a_price_that_is_not_known_stays_unknown() -> None:

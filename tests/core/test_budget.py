@@ -62,6 +62,12 @@ async def test_versions_with_other_caps_count_each_others_calls_in_flight() -> N
         await old.reserve(dollars(0.5))
 
 
+@sync
+async def test_a_call_that_does_not_fit_is_not_taken_for_one_of_a_model() -> None:
+    with pytest.raises(BudgetError, match="raise it, or lower `max_tokens` if the call asks a mod"):
+        await Budget(Caps(usd=1.0)).reserve(dollars(2.0))
+
+
 def test_a_budget_is_kept_no_longer_than_its_version() -> None:
     newest = Budget(Caps(usd=1.0))
     for number in range(2, 5):  # reloads, each with other caps

@@ -313,6 +313,12 @@ def test_a_few_failed_turns_do_not_end_training_but_a_policy_of_which_nothing_co
         assert len(run.iterations()) == 2
 
 
+def test_an_agent_that_fails_in_turn_after_turn_is_told_once(site: Site) -> None:
+    result = train("agents.a.mood=raise", "trainer.iterations=14")
+    said = "agents.a: warning: its last 20 turns failed, the latest with: ZeroDivisionError"
+    assert result.stderr.count(said) == 1
+
+
 def test_a_config_that_cannot_be_trained_is_not_worth_resuming(site: Site) -> None:
     result = train("trainer.mood=then usage")
     assert result.exit_code == 2

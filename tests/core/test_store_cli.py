@@ -162,6 +162,14 @@ def test_costs_in_the_agents_own_unit_are_told_by_agent_and_part(root: Path) -> 
     assert "4 (own unit)\n" in CliRunner().invoke(main, words).stdout
 
 
+def test_cost_does_not_call_what_may_not_have_been_paid_paid(root: Path) -> None:
+    with RunStore.open(root / "relay-1") as store:
+        rows = [Recorded("k", "request", None, Usage(1, usd=0.5), "billed")]
+        store.journal.put_many(rows)
+    told = CliRunner().invoke(main, ["cost", "relay-1", "--root", str(root)]).stdout
+    assert "1 attempt failed after being sent (`retry` in run.log says why), booked" in told
+
+
 # ----------------------------------------------------------------------------------- export
 
 

@@ -143,3 +143,31 @@ def test_an_exhausted_budget_ends_with_4_and_can_be_resumed_with_more(
     assert "orchestrion resume" in done.stderr
     here("resume", "quick-1", "-o", "budget.minutes=null", cwd=tmp_path)
     assert result(tmp_path / "runs" / "quick-1") == whole
+
+
+def test_a_budget_that_baselines_used_up_leaves_the_report_on_the_teams_before(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "priced.py").write_text(
+        "from orchestrion import Output, Usage\n"
+        "def say(text):\n"
+        "    return Output(text, usage=Usage(calls=1))\n"
+    )
+    policy = {"use": "sequence", "steps": ["one"]}
+    config = {
+        "task": {
+            "use": "jsonl",
+            "rows": [{"question": f"{n}", "answer": f"{n}"} for n in range(8)],
+            "split": {"train": 0.0, "validation": 0.0, "test": 1.0},
+        },
+        "agents": {"one": {"use": "function", "function": "priced:say"}},
+        "policy": policy,
+        "reward": {"use": "exact-outcome"},
+        "budget": {"calls": 18},
+        "evaluation": {"baselines": {name: {"policy": policy} for name in ("b1", "b2", "b3")}},
+    }
+    (tmp_path / "team.yaml").write_text(json.dumps(config))
+    done = here("train", "team.yaml", cwd=tmp_path, code=4)
+    assert "held-out split 'test': 8 problems" in done.stderr
+    assert "reward of team minus b1" in done.stderr
+    assert "not evaluated yet: b2, b3" in done.stderr

@@ -53,8 +53,8 @@ def turn_ceilings(
         if len(with_bound) < len(bounds):
             return None
         ceilings.append(worst(with_bound))
-        is_free = any(not bound.calls and not bound.output_tokens for bound in with_bound)
-        tokens += max(ceilings[-1].output_tokens, free_output if is_free else 0)
+        has_no_length = any(not bound.output_tokens for bound in with_bound)
+        tokens += max(ceilings[-1].output_tokens, free_output if has_no_length else 0)
     return ceilings, tokens
 
 

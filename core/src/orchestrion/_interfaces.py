@@ -541,8 +541,8 @@ class RewardFunction(Protocol):
     """Turns a verified episode into numbers.
 
     It may have a method `doubt(ceilings)`: it gets the most that a turn of each agent takes, None
-    where that is not known, and returns what of its settings has no effect then, as a warning for
-    `validate`; "" for nothing.
+    where that is not known, and returns what of its settings has no effect then, or not the one
+    that was meant, as a warning for `validate`; "" for nothing.
     """
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
 
@@ -35,7 +36,7 @@ from orchestrion._manifest import (
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._readiness import check_ready
-from orchestrion._records import JSON
+from orchestrion._records import JSON, Episode
 from orchestrion._report import Report, kinds, of_evaluations, outcomes, own_name, problem_digests
 from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
@@ -45,6 +46,9 @@ from orchestrion.config import Baseline, Config
 
 HOPELESS = 10
 """If all turns of an iteration fail, and there are at least this many, the run fails."""
+
+FAILING = 20
+"""Of an agent that failed in so many turns without a break, progress tells."""
 
 
 class Conduct:
@@ -82,6 +86,8 @@ class Conduct:
             self._digest = begun_with
         self.failures: dict[str, int] = {}
         """How often which turn or verification failed, as "who: message"."""
+        self._in_a_row: Counter[str] = Counter()
+        """By agent: how many of its turns in training failed since the last that did not."""
         self.begun = False
         """Whether the components were opened: from then on the run has a status of its own."""
         self._refused = False
@@ -280,6 +286,7 @@ class Conduct:
         where = f"iteration {i + 1}"
         check_turns(session.episodes, where, HOPELESS)
         check_judged(session.episodes, where)
+        self._note_failing(session.episodes)
         metrics = merged_metrics(summarize(session.episodes), reported, place)
         if session.adopted:
             await self.components.adopt(session.adopted)
@@ -296,6 +303,16 @@ class Conduct:
         if written is not None:
             self.observers.checkpoint_written(written, i)
         self.progress.iteration(i, metrics, seconds)
+
+    def _note_failing(self, episodes: Sequence[Episode]) -> None:
+        """Show which agents fail in turn after turn: a run goes on with the others."""
+        for turn in (turn for episode in episodes for turn in episode.turns):
+            failed = turn.status == "failed"
+            self._in_a_row[turn.agent] = self._in_a_row[turn.agent] + 1 if failed else 0
+            if self._in_a_row[turn.agent] == FAILING:
+                text = f"its last {FAILING} turns failed, the latest with: {turn.error:.200}"
+                event(WARNING, "note", component=f"agents.{turn.agent}", about="turns", text=text)
+                self.progress.noted(f"agents.{turn.agent}", "warning:", text)
 
     def _session(self, engine: Engine, name: str, key: Key, **settings: Any) -> EngineSession:
         evaluation_key, concurrency = self.key.child("evaluate"), self.config.run.concurrency

@@ -29,8 +29,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrion import BudgetError, Key, Problem, Turn, Usage
+from orchestrion._config.loading import as_config
+from orchestrion._forecast import forecast_of
 from orchestrion.testing import Fixed, opened_engine
-from tests.contrib_agents.remote.support import WAIT, checked, quick
+from tests.contrib_agents.remote.support import WAIT, checked, config, quick
 from tests.coroutines import sync
 
 KEY = "key-of-the-tests"
@@ -168,6 +170,15 @@ async def test_a_task_without_a_price_costs_nothing_and_its_dollars_are_unknown(
         usage = (await turn_of(engine, "work")).usage
     assert (usage.calls, usage.cost) == (1, 0.0)
     assert math.isnan(usage.usd)
+
+
+@pytest.mark.parametrize("price", [0.5, None])
+@sync
+async def test_its_price_bounds_what_a_run_takes(price: float | None) -> None:
+    agent = {"use": "a2a", "url": "http://127.0.0.1:9", "price": price}
+    bound = await forecast_of(as_config(config({"far": agent})))
+    assert bool(bound.unknown) == (price is None)
+    assert bound.total.usd == 0.5 * bound.total.calls
 
 
 @stream

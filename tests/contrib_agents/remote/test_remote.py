@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import ssl
 import subprocess
@@ -38,9 +39,11 @@ from orchestrion import (
     UsageError,
     View,
 )
+from orchestrion._config.loading import as_config
 from orchestrion._engine.attempts import RetrySettings
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.callpath import CallPath
+from orchestrion._forecast import forecast_of
 from orchestrion.config import Budget as Caps
 from orchestrion.runs import open_run
 from tests.contrib_agents.remote.support import (
@@ -48,10 +51,13 @@ from tests.contrib_agents.remote.support import (
     NOWHERE,
     WAIT,
     Draws,
+    config,
     served,
     team,
+    written,
 )
 from tests.coroutines import sync
+from tests.end_to_end.support import here
 from tests.service import ModelService, cut, reply
 
 PROBLEM = Problem("p1", "What is 1 plus 1?", {"n": [1, 2.5, None]}, "sums", hidden="2")
@@ -236,7 +242,8 @@ async def test_addresses_where_nobody_listens_cost_no_attempt(tmp_path: Path, fo
 
 @sync
 async def test_no_healthy_address_is_said_before_the_run() -> None:
-    for component in (far("grpc", NOWHERE), far("http", NOWHERE)):
+    without_health = Http(urls=[f"http://{NOWHERE}"])
+    for component in (far("grpc", NOWHERE), far("http", NOWHERE), without_health):
         with pytest.raises(UsageError, match=r"agents\.far: no address is healthy: .*127\.0\.0\.1"):
             async with team({"far": component}):
                 pass
@@ -323,6 +330,40 @@ async def test_prices_and_bounds_hold_in_the_budget_here(tmp_path: Path) -> None
                         await engine.run("e", PROBLEM, Key(5))
                 else:
                     assert (await engine.run("e", PROBLEM, Key(5))).usage.usd == 0.25
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_known"),
+    [
+        ({"price": {"call": 0.5}}, True),
+        ({"most": {"usd": 0.5}}, True),
+        ({"price": {"call": 0.25}, "most": {"output_tokens": 9, "usd": 0.5}}, True),
+        ({"price": {"call": 0.5, "output": 2}}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+@sync
+async def test_a_fixed_price_bounds_what_a_run_takes(
+    settings: dict[str, Any], is_known: bool
+) -> None:
+    agent = {"use": "http", "urls": [f"http://{NOWHERE}"], **settings}
+    bound = await forecast_of(as_config(config({"far": agent})))
+    assert (bound.unknown == ()) == is_known
+    assert (bound.total.usd == 0.5 * bound.total.calls > 0) == is_known
+
+
+@pytest.mark.parametrize(("own", "doubts"), [({}, 1), ({"cost": 5}, 0)])
+def test_us_dollars_beside_a_cost_of_another_unit_are_a_warning(
+    own: dict[str, Any], doubts: int, tmp_path: Path
+) -> None:
+    agents = {
+        "far": {"use": "http", "urls": [f"http://{NOWHERE}"], "price": {"call": 0.001}, **own},
+        "near": {"use": "function", "function": "builtins:str", "cost": 10},
+    }
+    path = written(tmp_path, agents, reward={"use": "outcome-minus-cost"})
+    told = json.loads(here("validate", path, "--json", cwd=tmp_path).stdout)["warnings"]
+    assert ["`measure: cost` adds the US dollars" in text for text in told] == [True] * doubts
 
 
 # ---------------------------------------------------------------- encryption
@@ -441,6 +482,20 @@ def test_any_json_with_a_text_somewhere_is_an_answer() -> None:
         "data": PROBLEM.data,
         "category": "sums",
     }
+
+
+@pytest.mark.parametrize("own", [None, 3.0])
+@pytest.mark.parametrize("stated", [None, {"usd": 0.25}, {"cost": 7.0}], ids=str)
+def test_a_cost_that_the_agent_does_not_state_is_the_own_one_or_us_dollars(
+    own: float | None, stated: dict[str, float] | None
+) -> None:
+    with ModelService(reply(200, {"content": "2", "usage": stated})) as service:
+        turn, _ = asyncio.run(
+            turn_over_http(Http(urls=[service.url], price=Price(call=0.5), cost=own))
+        )
+    usd = (stated or {}).get("usd", 0.5)
+    cost = (stated or {}).get("cost", usd if own is None else own)
+    assert turn.usage == Usage(1, usd=usd, cost=cost)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,14 @@ def test_a_weight_of_what_no_agent_takes_is_doubted(measure: Any) -> None:
     assert OutcomeMinusCost().doubt([free]) == ""
 
 
+def test_us_dollars_and_costs_of_another_unit_are_doubted() -> None:
+    reward, dollars, own = OutcomeMinusCost(), Usage(1, 0, 0, 0.1, 0.1), Usage(cost=10.0)
+    assert "adds the US dollars" in reward.doubt([dollars, None, own])
+    assert reward.doubt([dollars, dollars, Usage(), Usage(1, usd=float("nan"))]) == ""
+    assert reward.doubt([own, Usage(1, usd=0.1, cost=1.0)]) == ""
+    assert OutcomeMinusCost(0.0).doubt([dollars, own]) == ""
+
+
 def episode(
     costs: tuple[float, ...] = COSTS,
     scores: Scores | None = Scores(0.8, True),  # noqa: B008

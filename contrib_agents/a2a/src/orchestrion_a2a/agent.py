@@ -83,10 +83,7 @@ class A2A:
 
 @frozen(eq=False)
 class _Opened(Agent):
-    """The agent, open; without `attempts` it asks nobody, as in a replay.
-
-    It has no ceiling: an agent may say any amount.
-    """
+    """The agent, open; without `attempts` it asks nobody, as in a replay."""
 
     settings: A2A
     name: str
@@ -95,6 +92,14 @@ class _Opened(Agent):
     @property
     def role(self) -> str:
         return self.settings.role
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        return None if self.settings.price is None else self.usage()
+
+    def usage(self) -> Usage:
+        """Return what a call takes; its US dollars are NaN if they are not known."""
+        price = self.settings.price
+        return Usage(1, usd=math.nan if price is None else price, cost=price or 0.0)
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Ask the agent for its turn.
@@ -107,8 +112,7 @@ class _Opened(Agent):
         content: dict[str, JSON] = {"text": _text(view)}
         if settings.data and view.problem.data is not None:
             content["data"] = view.problem.data
-        price = math.nan if settings.price is None else settings.price
-        usage = Usage(1, usd=price, cost=settings.price or 0.0)
+        usage = self.usage()
         # One for all attempts at this call: a task that was begun is looked up, not begun again.
         attempt = None if self.attempts is None else self.attempts(content, key.hex(), usage)
 

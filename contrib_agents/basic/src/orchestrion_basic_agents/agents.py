@@ -130,7 +130,8 @@ class _Opened(Agent):
     settings: Function
     call: Callable[..., Any]
 
-    ceiling = no_calls
+    def ceiling(self, tokens: int) -> Usage:
+        return Usage(cost=self.settings.cost)
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         import inspect

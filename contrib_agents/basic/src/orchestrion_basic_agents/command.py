@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from attrs import Factory, frozen
 
-from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View, no_calls
+from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View
 from orchestrion_basic_agents.agents import last_text
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Command(Agent):
     environment: list[str] = Factory(list)
     cost: Annotated[float, Meta(ge=0)] = 1.0
 
-    ceiling = no_calls
+    def ceiling(self, tokens: int) -> Usage:
+        return Usage(cost=self.cost)
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         import asyncio

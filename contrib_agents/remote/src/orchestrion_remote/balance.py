@@ -22,6 +22,7 @@ from attrs import define
 from orchestrion import Answer, CallError, Fault, Usage
 
 T = TypeVar("T")
+_Check = Callable[[str, T], Awaitable[None]]
 
 FIRST_REST, LONGEST_REST = 1.0, 30.0
 ELSEWHERE: frozenset[Fault] = frozenset({"transient", "overload", "rate_limit"})
@@ -54,23 +55,26 @@ class Balancer(Generic[T]):
         seconds: the maximum of one attempt in total.
         healthy: raises a `CallError` if an address is not healthy; None asks for nothing.
         clock: in seconds.
+        reached: asked instead before a run, where there is no `healthy`.
     """
 
     def __init__(
         self,
         connections: Mapping[str, T],
         seconds: float,
-        healthy: Callable[[str, T], Awaitable[None]] | None = None,
+        healthy: _Check[T] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        reached: _Check[T] | None = None,
     ) -> None:
         self.size = len(connections)
         self._places = [_Place(name, connection) for name, connection in connections.items()]
         self._seconds, self._healthy, self._clock = seconds, healthy, clock
+        self._first_check = healthy or reached
         self._numbers = count(1)
 
     async def check(self) -> list[str]:
         """Return what is wrong with each address that is not healthy now; these rest."""
-        if self._healthy is None:
+        if self._first_check is None:
             return []
         results = await asyncio.gather(*map(self._wrong, self._places))
         return [text for text in results if text]
@@ -129,9 +133,9 @@ class Balancer(Generic[T]):
         return rest, place.active, place.chosen
 
     async def _wrong(self, place: _Place[T]) -> str:
-        assert self._healthy is not None
+        assert self._first_check is not None
         try:
-            await self._healthy(place.name, place.connection)
+            await self._first_check(place.name, place.connection)
         except CallError as error:
             place.rest(self._clock(), error.retry_after)
             return str(error)

@@ -40,7 +40,8 @@ class Http(Remote):
         extra: with `chat`, further fields of the body.
         headers: sent with every call; values may be "${env:NAME}" and are treated as secrets.
         health: a path at each address, such as /health, that answers a GET with a status of 2xx if
-            the address is well; asked before a run, and after an address failed.
+            the address is well; asked before a run, and after an address failed. Null only tries
+            before a run whether the address takes a connection.
         most: the most that one call takes; null if that is not known. With `chat`, null reserves
             what the body and `max_tokens` can take.
     """

@@ -31,7 +31,7 @@ class HttpClient:
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
         healthy = None if settings.health is None else self._check
-        self.balancer = Balancer(clients, settings.timeout, healthy)
+        self.balancer = Balancer(clients, settings.timeout, healthy, reached=_reach)
 
     @classmethod
     @asynccontextmanager
@@ -94,6 +94,16 @@ class HttpClient:
             raise CallError(f"{url}: {described(error)}", "overload") from None
         if not response.is_success:
             raise CallError(f"{url}: {response.status_code}, not healthy", "overload")
+
+
+async def _reach(address: str, client: httpx2.AsyncClient) -> None:
+    """Raise a `CallError` if an address takes no connection; whatever it answers is fine."""
+    try:
+        await client.head(address, timeout=_HEALTH_SECONDS)
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise CallError(f"{address}: {described(error)}") from None
+    except httpx2.RequestError:
+        return  # it was connected, but does not know HEAD
 
 
 # ---------------------------------------------------------------- chat completions

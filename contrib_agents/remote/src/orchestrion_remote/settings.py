@@ -102,6 +102,8 @@ class Remote:
         price: what a call costs; null if that is not known, unless the agent says it with each
             answer. A budget in US dollars needs this or `most.usd`.
         most: the most that one call takes; null if that is not known.
+        cost: what a turn costs for the reward, in the unit of the other agents' `cost`, unless the
+            agent says it with its answer; null takes the turn's US dollars.
     """
 
     role: str = ""
@@ -111,6 +113,7 @@ class Remote:
     key_env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     price: Price | None = None
     most: Most | None = None
+    cost: Rate | None = None
 
     protocol: ClassVar[str]
     """Begins the names of services, in limits and journal."""
@@ -157,7 +160,7 @@ class Remote:
     def reserve(self, most: Most) -> Usage:
         """Return what is reserved before a call; its US dollars are NaN if they are not known."""
         usd = self._usd(most.usd, most.input_tokens, most.output_tokens)
-        return Usage(1, most.input_tokens, most.output_tokens, usd)
+        return Usage(1, most.input_tokens, most.output_tokens, usd, self._cost(usd))
 
     def booked(self, reply: Reply, reserve: Usage) -> Answer:
         """Return a reply as the answer of a call, which took `reserve` if it does not say."""
@@ -172,9 +175,7 @@ class Remote:
         if stated is None:
             return Answer(data, reserve, estimated=True)
         usd = self._usd(stated.usd, stated.input_tokens, stated.output_tokens)
-        cost = stated.cost
-        if cost is None:
-            cost = 0.0 if math.isnan(usd) else usd
+        cost = self._cost(usd) if stated.cost is None else stated.cost
         calls = max(1, stated.calls)
         return Answer(data, Usage(calls, stated.input_tokens, stated.output_tokens, usd, cost))
 
@@ -182,6 +183,12 @@ class Remote:
         if usd is not None:
             return usd
         return math.nan if self.price is None else self.price.usd(input_tokens, output_tokens)
+
+    def _cost(self, usd: float) -> float:
+        """Return the cost of a turn whose agent states none."""
+        if self.cost is not None:
+            return self.cost
+        return 0.0 if math.isnan(usd) else usd
 
 
 @frozen(eq=False)
@@ -201,9 +208,11 @@ class _RemoteAgent(Agent):
         return tuple(self.settings.options)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        most = self.settings.most
-        # It also bounds what the turn says.
-        return self.settings.reserve(most) if most is not None and most.output_tokens else None
+        most, price = self.settings.most or Most(), self.settings.price
+        has_fixed_price = price is not None and not price.input and not price.output
+        if most.output_tokens or most.usd is not None or has_fixed_price:
+            return self.settings.reserve(most)
+        return None
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Ask the agent for its turn.

@@ -22,6 +22,7 @@ from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
 from orchestrion._store.exports import export_run
 from orchestrion._store.names import RUNS
 from orchestrion._store.reader import RunStatus
+from orchestrion._stored import stored_report
 from orchestrion.config import Config
 
 
@@ -84,7 +85,8 @@ def _train(run: Conduct, display: Display) -> Report:
         if run.store.discarded:
             display.say("nothing was run, and the run's folder is removed")
         elif status != "failed":
-            display.say(go_on)
+            for line in [*_evaluated_lines(run), go_on]:
+                display.say(line)
         elif run.begun and isinstance(error, UsageError):
             # The config is wrong, and a run cannot be resumed with another one.
             display.say(
@@ -101,6 +103,15 @@ def _train(run: Conduct, display: Display) -> Report:
                     run.observers.run_finished(run.store.directory, status)
             except RunError as error:
                 display.say(f"warning: {error}")
+
+
+def _evaluated_lines(run: Conduct) -> list[str]:
+    """Return the report on what was evaluated before the run ended, if anything was."""
+    report = stored_report(run.store)
+    if report is None:
+        return []
+    missing = [name for name in run.config.evaluation.baselines if name not in report.outcomes]
+    return ["", *report_lines(report), f"not evaluated yet: {', '.join(missing)}", ""]
 
 
 def _note_end(run: Conduct, status: RunStatus, detail: str) -> None:

@@ -274,7 +274,9 @@ def _lacks(name: str, cap: float, used: float, reserved: float, more: float) -> 
     if not more:
         return text
     text += f"; the next call could take {more:g}"
-    return text if name == "calls" else f"{text}: raise it, or lower `max_tokens` of its model"
+    if name == "calls":
+        return text
+    return f"{text}: raise it, or lower `max_tokens` if the call asks a model"
 
 
 class _Sum:

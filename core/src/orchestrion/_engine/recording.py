@@ -24,7 +24,7 @@ Kind = Literal[
     "lost",  # an attempt cut off by a crash: what it may have spent
     "timeout",  # an attempt without an answer in time: what it may have spent
     "cut",  # an attempt cut off by the run itself: what it may have spent
-    "billed",  # an attempt that failed and was paid for
+    "billed",  # an attempt that failed and was paid for, or may have been
     "stated",  # usage that turns reported beside their calls, by agent and stage
     "arrival",  # the completion order of turns
     "late",  # a turn that exceeded its time limit, for a replay

@@ -20,7 +20,8 @@ UNSURE = {
     "cut": "cut off by the run, booked with all they could have taken",
     "lost": "cut off by a crash, booked with all they could have taken",
     "started": "under way when this was read, booked with all they can take",
-    "billed": "failed and were paid for",
+    "billed": "failed after being sent (`retry` in run.log says why), booked with what they "
+    "took or may have taken",
 }
 """What was booked for attempts that gave no answer, by kind."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log1p
+from math import isclose, log1p
 from typing import Annotated, Literal
 
 from attrs import frozen
@@ -57,9 +57,11 @@ class OutcomeMinusCost(RewardFunction):
         return Reward(total, turns, parts={"outcome": outcome, "cost": total - outcome})
 
     def doubt(self, ceilings: Sequence[Usage | None]) -> str:
-        """Say that costs do not count where agents make no calls that could have any."""
-        if not self.cost_weight or self.measure not in ("usd", "tokens", "calls"):
+        """Say that no agent has a cost to count, or that costs have different units."""
+        if not self.cost_weight or self.measure == "turns":
             return ""
+        if self.measure == "cost":
+            return _doubt_units(ceilings)
         if any(most is None or getattr(most, self.measure) for most in ceilings):
             return ""
         unit = "US dollars" if self.measure == "usd" else self.measure
@@ -75,6 +77,18 @@ class OutcomeMinusCost(RewardFunction):
         if self.measure == "turns":
             return 1.0
         return float(getattr(turn.usage, self.measure))
+
+
+def _doubt_units(ceilings: Sequence[Usage | None]) -> str:
+    """Say that some agents cost US dollars and others not, as far as that is known."""
+    costs = [most for most in ceilings if most is not None and most.cost > 0]
+    if len({isclose(most.cost, most.usd) for most in costs}) < 2:
+        return ""
+    return (
+        "`measure: cost` adds the US dollars of models and of agents elsewhere to the `cost` that "
+        "other agents state; state that in US dollars as well, or give the agents elsewhere a "
+        "`cost` in the same unit"
+    )
 
 
 @frozen

@@ -36,7 +36,7 @@ ATTEMPTS = {
     "timeout": "attempts that timed out",
     "cut": "attempts cut off by the run",
     "lost": "attempts cut off by a crash",
-    "billed": "attempts that failed and were paid for",
+    "billed": "attempts that failed after being sent",
 }
 
 
