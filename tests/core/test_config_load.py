@@ -844,6 +844,19 @@ def test_a_dotenv_file_beside_the_config_adds_variables(tmp_path: Path, plugins:
     assert config.components["models.main"].component.key == "sk-very-secret"
 
 
+def test_the_config_of_a_run_finds_the_dotenv_file_where_the_run_began(
+    tmp_path: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "config.yaml").write_text(TEXT)
+    (tmp_path / ".env").write_text("KEY=from-here\n")
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "config.yaml"
+    assert load(run, env={}, plugins=plugins).environment["KEY"] == "from-here"
+    (tmp_path / "runs" / ".env").write_text("KEY=from-beside\n")
+    assert load(run, env={}, plugins=plugins).environment["KEY"] == "from-beside"
+
+
 # ------------------------------------------------------------------ overlays
 
 

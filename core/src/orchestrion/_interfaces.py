@@ -179,7 +179,7 @@ class OpenContext:
         if not value and self.live:
             raise UsageError(
                 f"{self.path}: the environment variable {name} is not set; set it, or put it in a "
-                ".env file beside the config"
+                ".env file beside the config or in the current folder"
             )
         if header and not (value.isascii() and value.isprintable()):
             raise UsageError(f"{self.path}: {name} is not a key: it has unprintable characters")

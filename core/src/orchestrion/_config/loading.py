@@ -184,7 +184,9 @@ def _drafted(
 ) -> Draft:
     """Read a config in the environment and a `.env` file, with overrides."""
     problems = Problems()
-    dotenv = read_dotenv(place.directory / ".env", problems)
+    beside = place.directory / ".env"
+    # The config of a run stands in the run's folder.
+    dotenv = read_dotenv(beside if beside.exists() else Path(".env"), problems)
     register_named(dotenv)
     environment = {**dotenv, **(os.environ if env is None else env)}
     root = _tree(source, place, environment, problems)
@@ -232,7 +234,7 @@ def load(
         path: a YAML file.
         overrides: `a.b=c` texts, applied in order; values are YAML.
         env: the environment variables; those of the process by default. A `.env` file beside the
-            config adds to them.
+            config adds to them, or if there is none, that of the current folder.
         block: plugins that are never imported, besides those in `run.block`.
         plugins: used instead of those of the environment; `block` and `run.block` then have no
             effect.
