@@ -36,7 +36,7 @@ from orchestrion._cli.streams import visible
 from orchestrion._engine import deadline
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.checks import check_judged
+from orchestrion._engine.checks import check_decided, check_judged
 from orchestrion._engine.episode import Engine
 from orchestrion._guards import LONGEST
 from orchestrion._session import EngineSession
@@ -267,6 +267,15 @@ def test_episodes_of_which_none_could_be_verified_are_no_result() -> None:
     fine = Episode("x", PROBLEM, Trajectory(), scores=Scores(1.0, True))
     check_judged([*episodes, fine], "it")
     check_judged([], "it")
+
+
+def test_a_policy_that_can_never_decide_is_no_result() -> None:
+    undecided = Episode("x", PROBLEM, Trajectory(), status=Status.FAILED, error="400, no vectors")
+    with pytest.raises(RunError, match="every decision of it failed, each with: 400, no vectors"):
+        check_decided([undecided, undecided], "it")
+    stopped = Episode("x", PROBLEM, Trajectory())
+    check_decided([undecided, stopped], "it")
+    check_decided([], "it")
 
 
 # ------------------------------------------------------------------ a run of it

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from orchestrion._engine.checks import check_judged, check_turns
+from orchestrion._engine.checks import check_decided, check_judged, check_turns
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, load_states, open_components, save_states
 from orchestrion._keys import Key
@@ -120,6 +120,7 @@ async def evaluate_contender(
     where = f"the evaluation of {name}"
     check_judged(episodes, where)
     if name not in config.evaluation.baselines:
+        check_decided(episodes, where)
         check_turns(episodes, where, 1)
     return session
 

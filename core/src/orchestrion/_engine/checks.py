@@ -350,23 +350,31 @@ def check_judged(episodes: Sequence[Episode], where: str) -> None:
         if episode.error and episode.reward is None and episode.status is not Status.FAILED
     ]
     for what, errors in (("verification", unverified), ("reward", unrewarded)):
-        if errors and len(errors) == len(episodes):
-            (reason, count), *_ = Counter(errors).most_common(1)
-            share = _share(count, len(errors))
-            raise RunError(f"every {what} of {where} failed, {share} with: {reason:.{_REASON}}")
+        if len(errors) == len(episodes):
+            _refuse(f"every {what} of {where}", errors)
+
+
+def check_decided(episodes: Sequence[Episode], where: str) -> None:
+    """Raise `RunError` if the policy failed at the first decision of every episode."""
+    errors = [
+        episode.error
+        for episode in episodes
+        if episode.status is Status.FAILED and not episode.turns
+    ]
+    if len(errors) == len(episodes):
+        _refuse(f"every decision of {where}", errors)
 
 
 def check_turns(episodes: Sequence[Episode], where: str, minimum: int) -> None:
     """Raise `RunError` if there are at least `minimum` turns and all of them failed."""
-    turns = sum(len(episode.trajectory) for episode in episodes)
-    errors = [turn for episode in episodes for turn in episode.turns if turn.status == "failed"]
-    if turns < max(minimum, 1) or len(errors) < turns:
-        return
-    reasons = Counter(f"agent {turn.agent}: {turn.error}" for turn in errors)
-    (reason, count), *_ = reasons.most_common(1)
-    share = _share(count, turns)
-    raise RunError(f"all {turns} turns of {where} failed, {share} with: {reason:.{_REASON}}")
+    turns = [turn for episode in episodes for turn in episode.turns]
+    errors = [f"agent {turn.agent}: {turn.error}" for turn in turns if turn.status == "failed"]
+    if minimum <= len(turns) == len(errors):
+        _refuse(f"all {len(turns)} turns of {where}", errors)
 
 
-def _share(count: int, total: int) -> str:
-    return "each" if count == total else f"{count} of them"
+def _refuse(what: str, errors: Sequence[str]) -> None:
+    """Raise `RunError` with the most frequent of the errors, if there are any."""
+    for reason, count in Counter(errors).most_common(1):
+        share = "each" if count == len(errors) else f"{count} of them"
+        raise RunError(f"{what} failed, {share} with: {reason:.{_REASON}}")
