@@ -123,3 +123,20 @@ def test_turns_are_counted_also_where_no_service_is_called(tmp_path: Path) -> No
     assert "training of best-sequence" in told
     assert "what agents take by themselves" in told
     assert "costs nothing" not in told
+
+
+def test_costs_in_the_agents_own_unit_have_a_column_and_a_budget(tmp_path: Path) -> None:
+    config = (
+        "task: {use: jsonl, rows: [{question: one, answer: x}, {question: two, answer: x}], "
+        "split: {train: 0.0, validation: 0.0, test: 1.0}}\n"
+        "agents: {a: {use: function, function: 'parts:a', give: view, cost: 7}}\n"
+        "policy: {use: sequence, steps: [a, a]}\nbudget: {cost: 10}\n"
+    )
+    (tmp_path / "c.yaml").write_text(config)
+    (tmp_path / "parts.py").write_text("def a(view):\n    return 'x'\n")
+    told = here("train", "c.yaml", "--dry-run", cwd=tmp_path).stdout
+    problems = json.loads(here("train", "c.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)
+    most = problems["bound"]["total"]["cost"]
+    assert most == 14 * problems["problems"]["test"]
+    assert "cost (own unit)" in told
+    assert "budget.cost: 10 may run out; the run then ends and can be resumed with more" in told

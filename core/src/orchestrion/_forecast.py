@@ -71,7 +71,7 @@ class Forecast:
         The last is None if that is not known.
         """
         comparison: dict[str, tuple[float, float, bool | None]] = {}
-        for name in ("calls", "tokens", "usd"):
+        for name in ("calls", "tokens", "usd", "cost"):
             cap, bound = getattr(caps, name), getattr(self.total, name)
             if cap is not None:
                 is_complete = not self.unknown and not isnan(bound)

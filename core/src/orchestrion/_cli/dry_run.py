@@ -19,6 +19,7 @@ from orchestrion._guards import place_of
 from orchestrion._offline import no_network
 from orchestrion._readiness import doubts, ready
 from orchestrion._records import Split, Usage
+from orchestrion._report import OWN_UNIT, amounts, unit_of
 from orchestrion.config import Config
 
 
@@ -97,11 +98,12 @@ def _data(config: Config, bound: Forecast) -> dict[str, Any]:
                 "who": part.who,
                 "count": part.count,
                 **usage_data(part.usage),
+                "cost": part.usage.cost,
                 "unknown": list(part.unknown),
             }
             for part in bound.parts
         ],
-        "total": usage_data(bound.total),
+        "total": {**usage_data(bound.total), "cost": bound.total.cost},
         "unknown": list(bound.unknown),
         "assumptions": list(bound.assumptions),
         "budget": {
@@ -113,22 +115,31 @@ def _data(config: Config, bound: Forecast) -> dict[str, Any]:
 
 def _lines(config: Config, bound: Forecast) -> list[str]:
     """Return the bound as lines: a table, its assumptions, and whether the budget covers it."""
-    if not bound.total.calls and not bound.total.tokens and not bound.unknown:
-        turns = [[part.part, part.who, f"<= {part.count:,}"] for part in bound.parts if part.count]
-        return [
-            *table_lines([["at most", "", "turns or verdicts"], *turns]),
-            "",
-            "no calls to services; what agents take by themselves, such as functions that call "
-            "one, is not known here",
-        ]
-    rows = [["at most", "", "turns or verdicts", "calls", "tokens", "US dollars", ""]]
+    has_calls = bool(bound.total.calls or bound.total.tokens or bound.unknown)
+    has_own = unit_of([amounts(bound.total)]) == OWN_UNIT and bound.total.cost > 0
+
+    def row(name: str, who: str, count: str, usage: Usage, more: str) -> list[str]:
+        cells = [*(_cells(usage) if has_calls else ()), *([f"{usage.cost:,.6g}"] * has_own)]
+        return [name, who, count, *cells, more]
+
+    services = ["calls", "tokens", "US dollars"] * has_calls
+    rows = [["at most", "", "turns or verdicts", *services, *[f"cost ({OWN_UNIT})"] * has_own, ""]]
     for part in bound.parts:
         if part.count or part.usage.calls or part.unknown:
             more = "and more" if part.unknown else ""
             count = f"<= {part.count:,}" if part.count else ""
-            rows.append([part.part, part.who, count, *_cells(part.usage), more])
-    more = "and more, which is not known" if bound.unknown else ""
-    rows.append(["all", "", "", *_cells(bound.total), more])
+            rows.append(row(part.part, part.who, count, part.usage, more))
+    if has_calls or has_own:
+        more = "and more, which is not known" if bound.unknown else ""
+        rows.append(row("all", "", "", bound.total, more))
+    if not has_calls:
+        return [
+            *table_lines(rows),
+            "",
+            "no calls to services; what agents take by themselves, such as functions that call "
+            "one, is not known here",
+            *_against_budget(config, bound),
+        ]
     lines = [
         *table_lines(rows),
         "",
@@ -138,6 +149,12 @@ def _lines(config: Config, bound: Forecast) -> list[str]:
     ]
     lines += bound.assumptions
     lines += [f"not known: {reason}" for reason in bound.unknown]
+    return lines + _against_budget(config, bound) + _at_once(config, bound)
+
+
+def _against_budget(config: Config, bound: Forecast) -> list[str]:
+    """Return whether each cap of the budget covers the bound."""
+    lines = []
     for name, (cap, need, enough) in bound.against(config.budget).items():
         if name == "usd" and isnan(need):
             lines.append(
@@ -151,7 +168,7 @@ def _lines(config: Config, bound: Forecast) -> list[str]:
             None: "may or may not be enough",
         }[enough]
         lines.append(f"budget.{name}: {cap:,g} {verdict} (at most {need:,.6g})")
-    return lines + _at_once(config, bound)
+    return lines
 
 
 def _at_once(config: Config, bound: Forecast) -> list[str]:
