@@ -11,6 +11,7 @@ import pytest
 from orchestrion_values.fitted import fit
 from orchestrion_values.fitted_learner import FittedLearner, FittedModel
 from orchestrion_values.fitted_q import FittedQ
+from orchestrion_values.learner import probing
 from orchestrion_values.plans import LEARNED, Arm, ArmEpisode, Process, next_of
 from orchestrion_values.policy import RecordedChoice
 from orchestrion_values.transitions import Transitions
@@ -201,6 +202,21 @@ def test_where_nothing_can_be_reacted_to_the_best_sequence_is_kept_untested() ->
     problems, keys = [Problem(f"n{i}") for i in range(4)], [Key(1).child(i) for i in range(4)]
     assert LEARNED not in at_work._duels(runtime, problems, keys)[2]
     assert None not in at_work._arms(runtime, problems, keys)
+
+
+def test_no_sequence_is_so_long_that_it_ends_at_the_limit() -> None:
+    """There is no turn left to stop in, so that the episode would not count as solved."""
+    runtime = policy()
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work = learner(episodes=100)
+    at_work.turns = 3
+    at_work.absorb([episode(runtime, ["a", "c", "stop"], 0.5)] * 10, session)
+    keys = [Key(1).child(i) for i in range(200)]
+    arms = at_work._arms(runtime, [Problem(f"n{i}") for i in range(200)], keys)
+    assert max(len(arm) for arm in arms if arm is not None) == 2
+    drawn = probing(runtime, 3)
+    done = drawn.decide([situation("a", "c")], [Key(1)])
+    assert done[0].stop
 
 
 def test_sequences_are_saved_with_the_policy() -> None:

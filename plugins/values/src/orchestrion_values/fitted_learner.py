@@ -286,11 +286,14 @@ class FittedLearner(ValueLearner):
         random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
         process = self._process(policy)
         single = self._singles(process.choices, problems)
+        longest = self.turns or LONGEST
+        if None in policy.choices:  # at the limit it is too late to stop
+            longest = max(1, longest - 1)
         contexts: dict[str | None, list[int]] = {}
         for n, problem in enumerate(problems):
             contexts.setdefault(process.context(problem.category), []).append(n)
         for context, places in contexts.items():
-            new = process.promising(self.turns or LONGEST, context).draws(random, len(places))
+            new = process.promising(longest, context).draws(random, len(places))
             again = process.seen(context).draws(random, len(places))
             # Every second one was tried before, or nearly every episode would try a new one.
             for n, pair in zip(places, zip(new, again, strict=True), strict=True):

@@ -73,7 +73,8 @@ LONGEST = 12
 
 def probing(policy: ValuePolicy, turns: int | None) -> Exploring:
     """Return an explorer that knows nothing: choices at random, episodes of random length."""
-    most = min(LONGEST, turns or LONGEST)
+    # At the limit it is too late to stop.
+    most = min(LONGEST, max(1, turns - 1) if turns else LONGEST)
     return sampling(policy, lambda situations, allowed: chances(policy, situations, allowed, most))
 
 
