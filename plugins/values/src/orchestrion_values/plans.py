@@ -10,7 +10,7 @@ Deviations:
 2. The weights and variances are those with the highest posterior among some candidates, under a
    log-normal prior of the weights; the noise follows.
 3. The process is of outcomes; what choices pay, such as their costs, is added to its mean.
-4. No sequence is believed to have an outcome beyond those that were seen.
+4. Means of outcomes are cut at the lowest and the highest outcome that were seen; draws are not.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Beliefs:
         outcome: the mean of each outcome [n].
         covariance: of the outcomes [n, n].
         paid: what each arm pays; its value is the outcome and this [n].
-        least: the lowest outcome that is possible.
+        least: the lowest outcome that was seen.
         most: the highest one.
     """
 
@@ -113,7 +113,8 @@ class Beliefs:
     @property
     def mean(self) -> Floats:
         """Return the value of each arm [n]."""
-        return self._valued(self.outcome)
+        result: Floats = self.outcome.clip(self.least, self.most) + self.paid
+        return result
 
     @property
     def best(self) -> Arm:
@@ -129,12 +130,9 @@ class Beliefs:
         """Return the best arm in each of some draws of all values."""
         values, vectors = np.linalg.eigh(self.covariance)
         root = vectors * np.sqrt(values.clip(0))
+        # Not cut: the best sequence may do better than all that was seen.
         drawn = self.outcome + random.standard_normal((count, len(self.arms))) @ root.T
-        return [self.arms[i] for i in self._valued(drawn).argmax(axis=1)]
-
-    def _valued(self, outcome: Floats) -> Floats:
-        result: Floats = outcome.clip(self.least, self.most) + self.paid
-        return result
+        return [self.arms[i] for i in (drawn + self.paid).argmax(axis=1)]
 
 
 class Process:
