@@ -157,7 +157,8 @@ class Reply(Struct):
         """Return the reply for a turn of an agent here."""
         usage = turn.usage
         usd = None if usage.usd != usage.usd else usage.usd
-        stated = StatedUsage(usage.calls, usage.input_tokens, usage.output_tokens, usd, usage.cost)
+        calls = max(1, usage.calls)  # a usage of nothing would be taken for one that is not known
+        stated = StatedUsage(calls, usage.input_tokens, usage.output_tokens, usd, usage.cost)
         if turn.status != "completed":
             return cls(usage=stated, error=turn.error or "it failed")
         output = turn.output
