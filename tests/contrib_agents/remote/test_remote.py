@@ -546,7 +546,10 @@ def test_a_cost_that_the_agent_does_not_state_is_the_own_one_or_us_dollars(
         ([cut({"content": "2"}, 3), reply(200, {"content": "2"})], 2, 2),
         ([reply(200, "{}"), reply(200, {"content": "2"})], 2, 2),
         ([reply(200, '{"content": 3}')], 3, 3),
-        ([reply(200, {"content": "2", "usage": {"calls": -1}})], 3, 3),
+        *(
+            ([reply(200, {"content": "2", "usage": usage})], 3, 3)
+            for usage in ({"calls": -1}, {"calls": 2**62}, {"output_tokens": 10**25}, {"cost": -9})
+        ),
     ],
 )
 def test_faults_are_tried_again_as_often_as_it_helps(

@@ -128,8 +128,8 @@ def _turns(turns: list[_PastTurn]) -> list[Turn]:
     ]
 
 
-_Count = Annotated[int, Meta(ge=0)]
-_Amount = Annotated[float, Meta(ge=0)]
+_Count = Annotated[int, Meta(ge=0, lt=2**53)]
+_Amount = Annotated[float, Meta(ge=0, lt=1e100)]
 
 
 class StatedUsage(Struct):
@@ -139,7 +139,7 @@ class StatedUsage(Struct):
     input_tokens: _Count = 0
     output_tokens: _Count = 0
     usd: _Amount | None = None
-    cost: float | None = None
+    cost: _Amount | None = None
 
 
 class Reply(Struct):
