@@ -294,6 +294,40 @@ async def test_a_card_without_end_is_not_read(headers: Mapping[str, str], why: s
         assert re.search(why, (await turn_of(engine, "work")).error)
 
 
+CARD = """{"name": "a", "description": "a", "version": "1", "supportedInterfaces": [
+    {"url": "URL", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]}"""
+
+
+def instead(bodies: Mapping[str, str], app: ASGIApp) -> ASGIApp:
+    """Answer requests of some methods, GET of the card and POST, with other JSON."""
+
+    async def around(scope: Scope, receive: Receive, send: Send) -> None:
+        if (body := bodies.get(scope["method"])) is not None:
+            await Response(body, media_type="application/json")(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return around
+
+
+@pytest.mark.parametrize(
+    ("card", "why", "retried"),
+    [
+        ("[1, 2]", "Agent card must be a JSON object", 2),
+        ("what?", "Failed to parse JSON for agent card", 2),
+        (CARD.replace("URL", "file:///etc/passwd"), "names an address that is not like https", 0),
+        (CARD.replace("URL", "http:///rpc"), "names an address that is not like https", 0),
+    ],
+)
+@sync
+async def test_a_card_that_cannot_be_used_costs_nothing(card: str, why: str, retried: int) -> None:
+    around = partial(instead, {"GET": card})
+    async with served(Executor(), around=around) as url, team(url, price=0.5) as engine:
+        assert why in (await turn_of(engine, "work")).error
+        assert engine.calls.retried == retried
+        assert engine.calls.budget.spent == Usage()
+
+
 @sync
 async def test_the_key_goes_nowhere_but_to_the_cards_own_host(
     monkeypatch: pytest.MonkeyPatch,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
@@ -24,6 +24,7 @@ _CONNECT = 15.0
 _CANCEL = 5.0
 LARGEST = 8 * 2**20
 """The maximum of bytes of an answer, which comes as it is: packed, it could unpack to any size."""
+_BINDINGS: list[str] = [TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON]
 _RUNNING = (
     pb.TaskState.TASK_STATE_UNSPECIFIED,
     pb.TaskState.TASK_STATE_SUBMITTED,
@@ -70,21 +71,25 @@ class Client:
 
         async def attempt(show: Callable[[str], None]) -> Answer:
             settings = self._settings
+            spent = None  # reading the card costs nothing
             try:
                 async with asyncio.timeout(settings.timeout):
-                    await self._ask(message, task, show)
+                    client = await self._opened()
+                    spent = usage
+                    await self._ask(client, message, task, show)
             except TimeoutError:
                 text = f"{settings.url}: no end within {settings.timeout:g} s"
-                raise CallError(text, spent=usage) from None
+                raise CallError(text, spent=spent) from None
             except (A2AError, httpx.HTTPError, ValueError) as error:
-                raise self._fault(error, usage) from None
+                raise self._fault(error, spent) from None
             return Answer(task.result(), usage)
 
         return attempt
 
-    async def _ask(self, message: pb.Message, task: _Task, show: Callable[[str], None]) -> None:
+    async def _ask(
+        self, client: Any, message: pb.Message, task: _Task, show: Callable[[str], None]
+    ) -> None:
         """Send the message, or look after the task that an earlier attempt began."""
-        client = await self._opened()
         try:
             if not task.id:
                 request = pb.SendMessageRequest(message=message)
@@ -123,11 +128,21 @@ class Client:
             if self._client is None:
                 url = self._settings.url
                 card = await A2ACardResolver(self._http, url).get_agent_card()
-                hosts = {urlsplit(interface.url)[:2] for interface in card.supported_interfaces}
-                if self._key and hosts - {urlsplit(url)[:2]}:
+                hosts = {
+                    _host(interface.url)
+                    for interface in card.supported_interfaces
+                    if interface.protocol_binding in _BINDINGS
+                }
+                if not all(re.match("https?://.", host) for host in hosts):
+                    raise CallError(
+                        f"{url}: the card names an address that is not like https://example.com: "
+                        f"{', '.join(sorted(hosts))}",
+                        "permanent",
+                    )
+                if self._key and hosts - {_host(url)}:
                     raise CallError(
                         f"{url}: the card names an address at another host, which must not get "
-                        f"the key: {', '.join('://'.join(host) for host in sorted(hosts))}",
+                        f"the key: {', '.join(sorted(hosts))}",
                         "permanent",
                     )
                 config = ClientConfig(
@@ -135,10 +150,7 @@ class Client:
                     # and looked up if the connection breaks.
                     polling=not card.capabilities.streaming,
                     httpx_client=self._http,
-                    supported_protocol_bindings=[
-                        TransportProtocol.JSONRPC,
-                        TransportProtocol.HTTP_JSON,
-                    ],
+                    supported_protocol_bindings=_BINDINGS,
                 )
                 try:
                     self._client = ClientFactory(config).create(card)
@@ -146,8 +158,8 @@ class Client:
                     raise CallError(f"{url}: {error}", "permanent") from None
             return self._client
 
-    def _fault(self, error: Exception, usage: Usage) -> CallError:
-        """Return the fault of a failed attempt."""
+    def _fault(self, error: Exception, spent: Usage | None) -> CallError:
+        """Return the fault of a failed attempt, which took `spent` unless it was refused."""
         url = self._settings.url
         text = f"{url}: {' '.join(hidden(str(error)).split())[:300]}"
         for cause in _causes(error):
@@ -157,16 +169,22 @@ class Client:
                 fault = of_answer(place, response.status_code, response.headers, b"")
                 return CallError(text, fault.fault, fault.retry_after)
             if isinstance(cause, httpx.DecodingError):
-                return CallError(f"{url}: {cause}", "malformed", spent=usage)
+                return CallError(f"{url}: {cause}", "malformed", spent=spent)
             if isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout)):
                 return CallError(f"{url}: {described(cause)}")
             if isinstance(cause, httpx.RequestError):
-                return CallError(f"{url}: {described(cause)}", spent=usage)
+                return CallError(f"{url}: {described(cause)}", spent=spent)
         if isinstance(error, InternalError):
-            return CallError(text, spent=usage)
+            return CallError(text, spent=spent)
         if isinstance(error, A2AError) and not isinstance(error, A2AClientError):
             return CallError(text, "permanent")
-        return CallError(text, "malformed", spent=usage)
+        return CallError(text, "malformed", spent=spent)
+
+
+def _host(url: str) -> str:
+    """Return scheme, host and port of an address as the client reads them."""
+    parts = httpx.URL(url)
+    return f"{parts.scheme}://{parts.netloc.decode()}"
 
 
 async def _bound(response: httpx.Response) -> None:
