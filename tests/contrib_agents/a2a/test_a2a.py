@@ -328,6 +328,30 @@ async def test_a_card_that_cannot_be_used_costs_nothing(card: str, why: str, ret
         assert engine.calls.budget.spent == Usage()
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        r'{"text": "\ud800"}',
+        '{"data": NaN}',
+        '{"data": 1e999}',
+        f'{{"data": {"9" * 400}}}',
+        f'{{"data": {"[" * 5000}{"]" * 5000}}}',
+        "null",
+    ],
+    ids=lambda part: part[:20],
+)
+@sync
+async def test_an_answer_that_cannot_be_read_is_asked_for_again_and_booked(part: str) -> None:
+    message = f'{{"messageId": "m", "role": "ROLE_AGENT", "parts": [{part}]}}'
+    answer = f'{{"jsonrpc": "2.0", "id": "1", "result": {{"message": {message}}}}}'
+    around = partial(instead, {"POST": answer})
+    async with served(Executor(), False, around) as url, team(url, price=0.5) as engine:
+        error = (await turn_of(engine, "work")).error
+        assert error.startswith(f"CallError: {url}: an answer that cannot be used: ")
+        assert engine.calls.retried == 2
+        assert engine.calls.budget.spent == Usage(3, usd=1.5, cost=1.5)
+
+
 @sync
 async def test_the_key_goes_nowhere_but_to_the_cards_own_host(
     monkeypatch: pytest.MonkeyPatch,

@@ -77,12 +77,16 @@ class Client:
                     client = await self._opened()
                     spent = usage
                     await self._ask(client, message, task, show)
+                    return Answer(task.result(), usage)
+            except CallError:
+                raise
             except TimeoutError:
                 text = f"{settings.url}: no end within {settings.timeout:g} s"
                 raise CallError(text, spent=spent) from None
-            except (A2AError, httpx.HTTPError, ValueError) as error:
+            # What is no A2A breaks the SDK in many ways: ParseError, RecursionError, TypeError, ...
+            except Exception as error:
+                task.ended = False  # the next attempt looks after the task again
                 raise self._fault(error, spent) from None
-            return Answer(task.result(), usage)
 
         return attempt
 
@@ -114,7 +118,7 @@ class Client:
     async def _cancel(self, client: Any, task: _Task) -> None:
         """Cancel a task that nobody waits for any more, if the agent can be told."""
         if task.id and (not task.ended or task.state in _WAITING):
-            with suppress(TimeoutError, A2AError, httpx.HTTPError):
+            with suppress(Exception):
                 async with asyncio.timeout(_CANCEL):
                     await client.cancel_task(pb.CancelTaskRequest(id=task.id))
 
@@ -161,7 +165,8 @@ class Client:
     def _fault(self, error: Exception, spent: Usage | None) -> CallError:
         """Return the fault of a failed attempt, which took `spent` unless it was refused."""
         url = self._settings.url
-        text = f"{url}: {' '.join(hidden(str(error)).split())[:300]}"
+        reason = " ".join(hidden(str(error)).split())[:300]
+        text = f"{url}: {reason}"
         for cause in _causes(error):
             if isinstance(cause, httpx.HTTPStatusError):
                 place = Place("", url, "", self._settings.key_env or "")
@@ -178,7 +183,9 @@ class Client:
             return CallError(text, spent=spent)
         if isinstance(error, A2AError) and not isinstance(error, A2AClientError):
             return CallError(text, "permanent")
-        return CallError(text, "malformed", spent=spent)
+        return CallError(
+            f"{url}: an answer that cannot be used: {reason}", "malformed", spent=spent
+        )
 
 
 def _host(url: str) -> str:
