@@ -352,6 +352,32 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again_and_booked(part:
         assert engine.calls.budget.spent == Usage(3, usd=1.5, cost=1.5)
 
 
+@pytest.mark.parametrize(
+    ("task", "why", "retried"),
+    [
+        # The first answer is read as that of SendMessage, and the same again as that of GetTask.
+        (
+            """{"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}, "id": "other",
+            "status": {"state": "TASK_STATE_COMPLETED"},
+            "artifacts": [{"artifactId": "a", "parts": [{"text": "of another task"}]}]}""",
+            "it tells of the task 'other' and not of 't'",
+            2,
+        ),
+        (
+            """{"task": {"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}}}""",
+            "the task ended as completed: it gave neither text nor data",
+            0,
+        ),
+    ],
+)
+@sync
+async def test_only_what_its_own_task_gave_is_a_turn(task: str, why: str, retried: int) -> None:
+    around = partial(instead, {"POST": f'{{"jsonrpc": "2.0", "id": "1", "result": {task}}}'})
+    async with served(Executor(), False, around) as url, team(url) as engine:
+        assert why in (await turn_of(engine, "work")).error
+        assert engine.calls.retried == retried
+
+
 @sync
 async def test_the_key_goes_nowhere_but_to_the_cards_own_host(
     monkeypatch: pytest.MonkeyPatch,

@@ -245,11 +245,11 @@ class _Task:
             self.take(event.task)
             return []
         if kind == "status_update":
-            self.id = event.status_update.task_id
+            self._named(event.status_update.task_id)
             self._status(event.status_update.status)
             return []
         update = event.artifact_update
-        self.id = update.task_id
+        self._named(update.task_id)
         new = list(update.artifact.parts)
         before = self._artifacts.get(update.artifact.artifact_id, []) if update.append else []
         self._artifacts[update.artifact.artifact_id] = [*before, *new]
@@ -257,11 +257,21 @@ class _Task:
 
     def take(self, task: pb.Task) -> None:
         """Take in the whole of a task."""
-        self.id = task.id
+        self._named(task.id)
         self._artifacts = {
             artifact.artifact_id: list(artifact.parts) for artifact in task.artifacts
         }
         self._status(task.status)
+
+    def _named(self, name: str) -> None:
+        """Note the task's name.
+
+        Raises:
+            ValueError: it is another task than before.
+        """
+        if self.id and name != self.id:
+            raise ValueError(f"it tells of the task {name!r} and not of {self.id!r}")
+        self.id = name
 
     def _status(self, status: pb.TaskStatus) -> None:
         self.state, self.ended = status.state, status.state not in _RUNNING
@@ -269,17 +279,16 @@ class _Task:
 
     def result(self) -> dict[str, JSON]:
         """Return the content and the data, or why there is none, as the call's record."""
-        message = "\n".join(_texts(self._message))
-        if self.state != pb.TaskState.TASK_STATE_COMPLETED:
-            word = pb.TaskState.Name(self.state).removeprefix("TASK_STATE_").lower()
-            error = f"the task ended as {word.replace('_', ' ')}"
-            error += f": {message}" if message else ""
-            return {"content": "", "data": None, "error": error}
         artifacts = [part for artifact in self._artifacts.values() for part in artifact]
         parts = artifacts or self._message
         objects = [MessageToDict(part.data) for part in parts if part.HasField("data")]
         data = objects[0] if len(objects) == 1 else objects or None
-        return {"content": "\n".join(_texts(parts)), "data": data, "error": ""}
+        content = "\n".join(_texts(parts))
+        if self.state == pb.TaskState.TASK_STATE_COMPLETED and (content or data is not None):
+            return {"content": content, "data": data, "error": ""}
+        word = pb.TaskState.Name(self.state).removeprefix("TASK_STATE_").lower().replace("_", " ")
+        why = "\n".join(_texts(self._message)) or content or "it gave neither text nor data"
+        return {"content": "", "data": None, "error": f"the task ended as {word}: {why}"}
 
 
 def _texts(parts: list[pb.Part]) -> list[str]:
