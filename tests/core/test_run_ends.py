@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import pytest
 
 import orchestrion
 from orchestrion import RunError, Saved, UsageError
+from orchestrion._cli import common
 from orchestrion._cli.common import failure_lines
 from orchestrion._cli.display import EVERY_ITERATION
 from orchestrion._session import summarize
 from orchestrion._training import create_run
 from orchestrion.config import load
-from orchestrion.runs import RunReader, newest_states
+from orchestrion.runs import RunReader, RunStore, newest_states
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 
 HOOKS = """
@@ -42,6 +44,7 @@ from orchestrion import Agent, Output, Saved, UsageError
 ENDS, SULKS, MENDED = [], [], []
 MOODS = {
     "raise": lambda: 1 / 0,
+    "loud": lambda: (_ for _ in ()).throw(ZeroDivisionError("\\x1b[31mred")),
     "gone": lambda: shutil.rmtree("runs/c-1"),
     "exit": lambda: sys.exit(0),
     "cancel": lambda: (_ for _ in ()).throw(asyncio.CancelledError()),
@@ -67,7 +70,7 @@ class Worker(Agent):
 
     async def act(self, view, key, calls):
         if self.mood != "moody" or view.problem.id.endswith("1"):
-            mood("raise" if self.mood == "moody" else self.mood)
+            mood("loud" if self.mood == "moody" else self.mood)
         return Output("done")
 
 
@@ -380,6 +383,19 @@ def test_a_run_is_shown_with_the_report_it_ended_with(site: Site) -> None:
     report = told[told.index("held-out split") : told.index("intervals:")]
     assert "other" in report
     assert report in invoke("runs", "show", "c-1").stdout
+
+
+def test_escape_sequences_do_not_reach_a_terminal(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = types.SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(common, "sys", types.SimpleNamespace(stdout=terminal))
+    for result in (train("agents.a.mood=moody"), invoke("runs", "show", "c-1")):
+        assert r"\x1b[31mred" in result.stdout
+        assert "\x1b" not in result.stdout
+    with RunStore.open(Path("runs/c-1")) as store:
+        store.set_status("failed", "400 \x1b[31mred")
+    assert r"400 \x1b[31mred" in invoke("runs", "show", "c-1").stdout
 
 
 def test_eval_judges_as_the_config_says_unless_told_otherwise(site: Site) -> None:

@@ -294,6 +294,90 @@ async def test_a_card_without_end_is_not_read(headers: Mapping[str, str], why: s
         assert re.search(why, (await turn_of(engine, "work")).error)
 
 
+CARD = """{"name": "a", "description": "a", "version": "1", "supportedInterfaces": [
+    {"url": "URL", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]}"""
+
+
+def instead(bodies: Mapping[str, str], app: ASGIApp) -> ASGIApp:
+    """Answer requests of some methods, GET of the card and POST, with other JSON."""
+
+    async def around(scope: Scope, receive: Receive, send: Send) -> None:
+        if (body := bodies.get(scope["method"])) is not None:
+            await Response(body, media_type="application/json")(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return around
+
+
+@pytest.mark.parametrize(
+    ("card", "why", "retried"),
+    [
+        ("[1, 2]", "Agent card must be a JSON object", 2),
+        ("what?", "Failed to parse JSON for agent card", 2),
+        (CARD.replace("URL", "file:///etc/passwd"), "names an address that is not like https", 0),
+        (CARD.replace("URL", "http:///rpc"), "names an address that is not like https", 0),
+    ],
+)
+@sync
+async def test_a_card_that_cannot_be_used_costs_nothing(card: str, why: str, retried: int) -> None:
+    around = partial(instead, {"GET": card})
+    async with served(Executor(), around=around) as url, team(url, price=0.5) as engine:
+        assert why in (await turn_of(engine, "work")).error
+        assert engine.calls.retried == retried
+        assert engine.calls.budget.spent == Usage()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        r'{"text": "\ud800"}',
+        '{"data": NaN}',
+        '{"data": 1e999}',
+        f'{{"data": {"9" * 400}}}',
+        f'{{"data": {"[" * 5000}{"]" * 5000}}}',
+        "null",
+    ],
+    ids=lambda part: part[:20],
+)
+@sync
+async def test_an_answer_that_cannot_be_read_is_asked_for_again_and_booked(part: str) -> None:
+    message = f'{{"messageId": "m", "role": "ROLE_AGENT", "parts": [{part}]}}'
+    answer = f'{{"jsonrpc": "2.0", "id": "1", "result": {{"message": {message}}}}}'
+    around = partial(instead, {"POST": answer})
+    async with served(Executor(), False, around) as url, team(url, price=0.5) as engine:
+        error = (await turn_of(engine, "work")).error
+        assert error.startswith(f"CallError: {url}: an answer that cannot be used: ")
+        assert engine.calls.retried == 2
+        assert engine.calls.budget.spent == Usage(3, usd=1.5, cost=1.5)
+
+
+@pytest.mark.parametrize(
+    ("task", "why", "retried"),
+    [
+        # The first answer is read as that of SendMessage, and the same again as that of GetTask.
+        (
+            """{"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}, "id": "other",
+            "status": {"state": "TASK_STATE_COMPLETED"},
+            "artifacts": [{"artifactId": "a", "parts": [{"text": "of another task"}]}]}""",
+            "it tells of the task 'other' and not of 't'",
+            2,
+        ),
+        (
+            """{"task": {"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}}}""",
+            "the task ended as completed: it gave neither text nor data",
+            0,
+        ),
+    ],
+)
+@sync
+async def test_only_what_its_own_task_gave_is_a_turn(task: str, why: str, retried: int) -> None:
+    around = partial(instead, {"POST": f'{{"jsonrpc": "2.0", "id": "1", "result": {task}}}'})
+    async with served(Executor(), False, around) as url, team(url) as engine:
+        assert why in (await turn_of(engine, "work")).error
+        assert engine.calls.retried == retried
+
+
 @sync
 async def test_the_key_goes_nowhere_but_to_the_cards_own_host(
     monkeypatch: pytest.MonkeyPatch,

@@ -423,7 +423,7 @@ async def turn_over_http(component: Http) -> tuple[Turn, Any]:
         return episode.turns[0], engine
 
 
-def completion(text: str, **usage: int) -> Any:
+def completion(text: str, **usage: int | None) -> Any:
     return {"choices": [{"message": {"role": "assistant", "content": text}}], "usage": usage}
 
 
@@ -484,6 +484,45 @@ def test_any_json_with_a_text_somewhere_is_an_answer() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("format", "answer"),
+    [
+        ("chat", completion("2")),
+        ("chat", completion("2", prompt_tokens=0, completion_tokens=0)),
+        ("chat", completion("2", prompt_tokens=5)),
+        ("chat", completion("2", prompt_tokens=None, completion_tokens=3)),
+        ("chat", completion("2", prompt_tokens=-5, completion_tokens=10**25)),
+        ("json", {"content": "2", "usage": {}}),
+        ("json", {"content": "2", "usage": {"calls": 0, "usd": 0}}),
+    ],
+)
+def test_a_usage_that_tells_nothing_is_booked_with_what_was_set_aside(
+    format: Any, answer: Any
+) -> None:
+    with ModelService(reply(200, answer)) as service:
+        component = Http(
+            urls=[service.url],
+            format=format,
+            model="m" if format == "chat" else "",
+            most=Most(100, 20, 0.5),
+        )
+        turn, engine = asyncio.run(turn_over_http(component))
+    assert turn.output.metadata == {"estimated": True}
+    assert turn.usage == Usage(1, 100, 20, 0.5, 0.5)
+    assert engine.calls.retried == 0
+
+
+@both
+@sync
+async def test_a_turn_that_takes_nothing_there_is_free_here(tmp_path: Path, format: str) -> None:
+    async with (
+        served(tmp_path, {"far": "Adds"}) as server,
+        team({"far": far(format, server, most=Most(100, 20, 0.5))}) as engine,
+    ):
+        [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+    assert turn.usage == Usage(1)
+
+
 @pytest.mark.parametrize("own", [None, 3.0])
 @pytest.mark.parametrize("stated", [None, {"usd": 0.25}, {"cost": 7.0}], ids=str)
 def test_a_cost_that_the_agent_does_not_state_is_the_own_one_or_us_dollars(
@@ -507,7 +546,10 @@ def test_a_cost_that_the_agent_does_not_state_is_the_own_one_or_us_dollars(
         ([cut({"content": "2"}, 3), reply(200, {"content": "2"})], 2, 2),
         ([reply(200, "{}"), reply(200, {"content": "2"})], 2, 2),
         ([reply(200, '{"content": 3}')], 3, 3),
-        ([reply(200, {"content": "2", "usage": {"calls": -1}})], 3, 3),
+        *(
+            ([reply(200, {"content": "2", "usage": usage})], 3, 3)
+            for usage in ({"calls": -1}, {"calls": 2**62}, {"output_tokens": 10**25}, {"cost": -9})
+        ),
     ],
 )
 def test_faults_are_tried_again_as_often_as_it_helps(

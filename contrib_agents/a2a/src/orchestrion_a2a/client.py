@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
@@ -24,6 +24,7 @@ _CONNECT = 15.0
 _CANCEL = 5.0
 LARGEST = 8 * 2**20
 """The maximum of bytes of an answer, which comes as it is: packed, it could unpack to any size."""
+_BINDINGS: list[str] = [TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON]
 _RUNNING = (
     pb.TaskState.TASK_STATE_UNSPECIFIED,
     pb.TaskState.TASK_STATE_SUBMITTED,
@@ -70,21 +71,29 @@ class Client:
 
         async def attempt(show: Callable[[str], None]) -> Answer:
             settings = self._settings
+            spent = None  # reading the card costs nothing
             try:
                 async with asyncio.timeout(settings.timeout):
-                    await self._ask(message, task, show)
+                    client = await self._opened()
+                    spent = usage
+                    await self._ask(client, message, task, show)
+                    return Answer(task.result(), usage)
+            except CallError:
+                raise
             except TimeoutError:
                 text = f"{settings.url}: no end within {settings.timeout:g} s"
-                raise CallError(text, spent=usage) from None
-            except (A2AError, httpx.HTTPError, ValueError) as error:
-                raise self._fault(error, usage) from None
-            return Answer(task.result(), usage)
+                raise CallError(text, spent=spent) from None
+            # What is no A2A breaks the SDK in many ways: ParseError, RecursionError, TypeError, ...
+            except Exception as error:
+                task.ended = False  # the next attempt looks after the task again
+                raise self._fault(error, spent) from None
 
         return attempt
 
-    async def _ask(self, message: pb.Message, task: _Task, show: Callable[[str], None]) -> None:
+    async def _ask(
+        self, client: Any, message: pb.Message, task: _Task, show: Callable[[str], None]
+    ) -> None:
         """Send the message, or look after the task that an earlier attempt began."""
-        client = await self._opened()
         try:
             if not task.id:
                 request = pb.SendMessageRequest(message=message)
@@ -109,7 +118,7 @@ class Client:
     async def _cancel(self, client: Any, task: _Task) -> None:
         """Cancel a task that nobody waits for any more, if the agent can be told."""
         if task.id and (not task.ended or task.state in _WAITING):
-            with suppress(TimeoutError, A2AError, httpx.HTTPError):
+            with suppress(Exception):
                 async with asyncio.timeout(_CANCEL):
                     await client.cancel_task(pb.CancelTaskRequest(id=task.id))
 
@@ -123,11 +132,21 @@ class Client:
             if self._client is None:
                 url = self._settings.url
                 card = await A2ACardResolver(self._http, url).get_agent_card()
-                hosts = {urlsplit(interface.url)[:2] for interface in card.supported_interfaces}
-                if self._key and hosts - {urlsplit(url)[:2]}:
+                hosts = {
+                    _host(interface.url)
+                    for interface in card.supported_interfaces
+                    if interface.protocol_binding in _BINDINGS
+                }
+                if not all(re.match("https?://.", host) for host in hosts):
+                    raise CallError(
+                        f"{url}: the card names an address that is not like https://example.com: "
+                        f"{', '.join(sorted(hosts))}",
+                        "permanent",
+                    )
+                if self._key and hosts - {_host(url)}:
                     raise CallError(
                         f"{url}: the card names an address at another host, which must not get "
-                        f"the key: {', '.join('://'.join(host) for host in sorted(hosts))}",
+                        f"the key: {', '.join(sorted(hosts))}",
                         "permanent",
                     )
                 config = ClientConfig(
@@ -135,10 +154,7 @@ class Client:
                     # and looked up if the connection breaks.
                     polling=not card.capabilities.streaming,
                     httpx_client=self._http,
-                    supported_protocol_bindings=[
-                        TransportProtocol.JSONRPC,
-                        TransportProtocol.HTTP_JSON,
-                    ],
+                    supported_protocol_bindings=_BINDINGS,
                 )
                 try:
                     self._client = ClientFactory(config).create(card)
@@ -146,10 +162,11 @@ class Client:
                     raise CallError(f"{url}: {error}", "permanent") from None
             return self._client
 
-    def _fault(self, error: Exception, usage: Usage) -> CallError:
-        """Return the fault of a failed attempt."""
+    def _fault(self, error: Exception, spent: Usage | None) -> CallError:
+        """Return the fault of a failed attempt, which took `spent` unless it was refused."""
         url = self._settings.url
-        text = f"{url}: {' '.join(hidden(str(error)).split())[:300]}"
+        reason = " ".join(hidden(str(error)).split())[:300]
+        text = f"{url}: {reason}"
         for cause in _causes(error):
             if isinstance(cause, httpx.HTTPStatusError):
                 place = Place("", url, "", self._settings.key_env or "")
@@ -157,16 +174,24 @@ class Client:
                 fault = of_answer(place, response.status_code, response.headers, b"")
                 return CallError(text, fault.fault, fault.retry_after)
             if isinstance(cause, httpx.DecodingError):
-                return CallError(f"{url}: {cause}", "malformed", spent=usage)
+                return CallError(f"{url}: {cause}", "malformed", spent=spent)
             if isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout)):
                 return CallError(f"{url}: {described(cause)}")
             if isinstance(cause, httpx.RequestError):
-                return CallError(f"{url}: {described(cause)}", spent=usage)
+                return CallError(f"{url}: {described(cause)}", spent=spent)
         if isinstance(error, InternalError):
-            return CallError(text, spent=usage)
+            return CallError(text, spent=spent)
         if isinstance(error, A2AError) and not isinstance(error, A2AClientError):
             return CallError(text, "permanent")
-        return CallError(text, "malformed", spent=usage)
+        return CallError(
+            f"{url}: an answer that cannot be used: {reason}", "malformed", spent=spent
+        )
+
+
+def _host(url: str) -> str:
+    """Return scheme, host and port of an address as the client reads them."""
+    parts = httpx.URL(url)
+    return f"{parts.scheme}://{parts.netloc.decode()}"
 
 
 async def _bound(response: httpx.Response) -> None:
@@ -220,11 +245,11 @@ class _Task:
             self.take(event.task)
             return []
         if kind == "status_update":
-            self.id = event.status_update.task_id
+            self._named(event.status_update.task_id)
             self._status(event.status_update.status)
             return []
         update = event.artifact_update
-        self.id = update.task_id
+        self._named(update.task_id)
         new = list(update.artifact.parts)
         before = self._artifacts.get(update.artifact.artifact_id, []) if update.append else []
         self._artifacts[update.artifact.artifact_id] = [*before, *new]
@@ -232,11 +257,21 @@ class _Task:
 
     def take(self, task: pb.Task) -> None:
         """Take in the whole of a task."""
-        self.id = task.id
+        self._named(task.id)
         self._artifacts = {
             artifact.artifact_id: list(artifact.parts) for artifact in task.artifacts
         }
         self._status(task.status)
+
+    def _named(self, name: str) -> None:
+        """Note the task's name.
+
+        Raises:
+            ValueError: it is another task than before.
+        """
+        if self.id and name != self.id:
+            raise ValueError(f"it tells of the task {name!r} and not of {self.id!r}")
+        self.id = name
 
     def _status(self, status: pb.TaskStatus) -> None:
         self.state, self.ended = status.state, status.state not in _RUNNING
@@ -244,17 +279,16 @@ class _Task:
 
     def result(self) -> dict[str, JSON]:
         """Return the content and the data, or why there is none, as the call's record."""
-        message = "\n".join(_texts(self._message))
-        if self.state != pb.TaskState.TASK_STATE_COMPLETED:
-            word = pb.TaskState.Name(self.state).removeprefix("TASK_STATE_").lower()
-            error = f"the task ended as {word.replace('_', ' ')}"
-            error += f": {message}" if message else ""
-            return {"content": "", "data": None, "error": error}
         artifacts = [part for artifact in self._artifacts.values() for part in artifact]
         parts = artifacts or self._message
         objects = [MessageToDict(part.data) for part in parts if part.HasField("data")]
         data = objects[0] if len(objects) == 1 else objects or None
-        return {"content": "\n".join(_texts(parts)), "data": data, "error": ""}
+        content = "\n".join(_texts(parts))
+        if self.state == pb.TaskState.TASK_STATE_COMPLETED and (content or data is not None):
+            return {"content": content, "data": data, "error": ""}
+        word = pb.TaskState.Name(self.state).removeprefix("TASK_STATE_").lower().replace("_", " ")
+        why = "\n".join(_texts(self._message)) or content or "it gave neither text nor data"
+        return {"content": "", "data": None, "error": f"the task ended as {word}: {why}"}
 
 
 def _texts(parts: list[pb.Part]) -> list[str]:

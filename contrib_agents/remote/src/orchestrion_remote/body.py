@@ -128,8 +128,8 @@ def _turns(turns: list[_PastTurn]) -> list[Turn]:
     ]
 
 
-_Count = Annotated[int, Meta(ge=0)]
-_Amount = Annotated[float, Meta(ge=0)]
+_Count = Annotated[int, Meta(ge=0, lt=2**53)]
+_Amount = Annotated[float, Meta(ge=0, lt=1e100)]
 
 
 class StatedUsage(Struct):
@@ -139,7 +139,7 @@ class StatedUsage(Struct):
     input_tokens: _Count = 0
     output_tokens: _Count = 0
     usd: _Amount | None = None
-    cost: float | None = None
+    cost: _Amount | None = None
 
 
 class Reply(Struct):
@@ -157,7 +157,8 @@ class Reply(Struct):
         """Return the reply for a turn of an agent here."""
         usage = turn.usage
         usd = None if usage.usd != usage.usd else usage.usd
-        stated = StatedUsage(usage.calls, usage.input_tokens, usage.output_tokens, usd, usage.cost)
+        calls = max(1, usage.calls)  # a usage of nothing would be taken for one that is not known
+        stated = StatedUsage(calls, usage.input_tokens, usage.output_tokens, usd, usage.cost)
         if turn.status != "completed":
             return cls(usage=stated, error=turn.error or "it failed")
         output = turn.output

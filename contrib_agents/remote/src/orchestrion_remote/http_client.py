@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urljoin
 
 import httpx2
 import msgspec
 from msgspec import Struct
-from orchestrion_llm import EncodedError, Place, TooLongError, described, http_client, of_answer
+from orchestrion_llm import (
+    EncodedError,
+    Place,
+    TooLongError,
+    counted,
+    described,
+    http_client,
+    of_answer,
+)
 
 from orchestrion import JSON, Answer, CallError, Calls, Usage, hidden_bytes
 from orchestrion_remote.balance import Balancer
@@ -117,14 +125,9 @@ class _Choice(Struct):
     message: _Message
 
 
-class _Tokens(Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
 class _Completion(Struct):
     choices: list[_Choice]
-    usage: _Tokens | None = None
+    usage: Any = None
 
 
 def _from_chat(body: bytes) -> Reply:
@@ -136,8 +139,6 @@ def _from_chat(body: bytes) -> Reply:
     completion = msgspec.json.decode(body, type=_Completion)
     if not completion.choices or completion.choices[0].message.content is None:
         raise ValueError("it has no text")
-    tokens = completion.usage
-    stated = None
-    if tokens is not None:
-        stated = StatedUsage(1, tokens.prompt_tokens, tokens.completion_tokens)
+    tokens = counted(completion.usage, "prompt_tokens", "completion_tokens")
+    stated = None if tokens is None else StatedUsage(1, tokens.input, tokens.output)
     return Reply(completion.choices[0].message.content, usage=stated)

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Annotated, Any, ClassVar, Protocol
 
 from attrs import frozen
+from msgspec.structs import astuple
 from orchestrion_llm import Limits
 
 from orchestrion import (
@@ -163,7 +164,7 @@ class Remote:
         return Usage(1, most.input_tokens, most.output_tokens, usd, self._cost(usd))
 
     def booked(self, reply: Reply, reserve: Usage) -> Answer:
-        """Return a reply as the answer of a call, which took `reserve` if it does not say."""
+        """Return a reply as the answer of a call, which took `reserve` if it tells nothing."""
         data = {
             "content": reply.content,
             "data": reply.data,
@@ -172,7 +173,7 @@ class Remote:
             "error": reply.error or "",
         }
         stated = reply.usage
-        if stated is None:
+        if stated is None or not any(astuple(stated)):
             return Answer(data, reserve, estimated=True)
         usd = self._usd(stated.usd, stated.input_tokens, stated.output_tokens)
         cost = self._cost(usd) if stated.cost is None else stated.cost

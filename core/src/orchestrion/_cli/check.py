@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from orchestrion._cli.common import emit, json_option, plugins_of
+from orchestrion._cli.common import answer, emit, json_option, plugins_of
 from orchestrion._interrupts import from_outside
 
 FINDINGS = 3
@@ -59,8 +59,7 @@ def _run(plugin: str, check: Any, quiet: bool) -> dict[str, Any]:
     if not quiet:
         mark = "ok  " if result["ok"] else "FAIL"
         click.echo(f"{mark} {plugin} {result['component']} {result['check']}")
-        for line in problem.splitlines():
-            click.echo(f"       {line}")
+        answer(*(f"       {line}" for line in problem.splitlines()))
     return result
 
 

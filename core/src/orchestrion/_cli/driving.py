@@ -6,9 +6,7 @@ import shlex
 from contextlib import suppress
 from pathlib import Path
 
-import click
-
-from orchestrion._cli.common import emit, failure_lines, note
+from orchestrion._cli.common import answer, emit, failure_lines, note
 from orchestrion._cli.display import Display, report_lines, training_lines
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import RunError, StoreError, UsageError
@@ -58,7 +56,7 @@ def carry_out(
             )
         else:
             lines = [*report_lines(report), *training_lines(store), "", f"run: {store.directory}"]
-            click.echo("\n".join([*lines, *_next_lines(store.directory)]))
+            answer(*lines, *_next_lines(store.directory))
     finally:  # also if standard output is closed
         note(*failure_lines(run.failures))
         _export(store)

@@ -78,7 +78,7 @@ def command(
         emit(document)
     else:
         findings = cut_off(report.outcomes[report.contenders[0].name])
-        click.echo("\n".join([*report_lines(report), *diagnosis_lines([*findings])]))
+        answer(*report_lines(report), *diagnosis_lines([*findings]))
         answer(*(["", *problem_lines(report.outcomes)] if problems else ()))
     if trained.directory is not None:
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion._cli.common import emit, json_option, root_option, table, time_text
+from orchestrion._cli.common import answer, emit, json_option, root_option, table, time_text
 from orchestrion._cli.runs_compare import compare_command
 from orchestrion._cli.runs_prune import prune_command
 from orchestrion._cli.runs_show import show_command
@@ -45,7 +45,7 @@ def list_command(root: Path, as_json: bool) -> None:
         click.echo(f"no runs in {root}{nested_runs(root)}")
     else:
         head = ["RUN", "STATUS", "ITERATIONS", "EPISODES", "TRAINING REWARD", "CREATED"]
-        click.echo(table([head, *map(_row, runs)]))
+        answer(table([head, *map(_row, runs)]))
 
 
 def _facts(directory: Path) -> dict[str, Any]:

@@ -122,17 +122,13 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         ),
     ]
     click.echo(store.directory.name)
-    click.echo(table([[f"  {name}", text] for name, text in facts]))
+    answer(table([[f"  {name}", text] for name, text in facts]))
     if detail["metrics"]:
-        click.echo("\nlast iterations")
-        click.echo(_metrics_table(detail["metrics"][-5:]))
-        for line in training_lines(store):
-            click.echo(line)
+        answer("\nlast iterations", _metrics_table(detail["metrics"][-5:]), *training_lines(store))
     if detail["evaluations"]:
-        click.echo("")
         report = stored_report(store, detail["evaluations"])
         assert report is not None  # there are evaluations
-        click.echo("\n".join(report_lines(report)))
+        answer("", *report_lines(report))
         answer(*(["", *problem_lines(report.outcomes)] if problems else ()))
     for event in detail["events"]:
         data = event["data"]

@@ -24,5 +24,6 @@ if TYPE_CHECKING:
     from orchestrion_llm.transport import EncodedError as EncodedError
     from orchestrion_llm.transport import TooLongError as TooLongError
     from orchestrion_llm.transport import http_client as http_client
+    from orchestrion_llm.wire import counted as counted
 
 __getattr__, __dir__, __all__ = names_on_first_use(__name__)
