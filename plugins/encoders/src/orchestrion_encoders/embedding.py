@@ -89,8 +89,10 @@ class _Embedded(Encoder):
             # Asked each time, so that a replay finds the call; the call path has the answer.
             answer = await self._settings.model.embed([text], calls)
             [vector] = np.array(answer.data["vectors"], np.float64)
-            length = float(np.sqrt(vector @ vector))
-            self._vectors[text] = vector / length if length else vector
+            if largest := np.abs(vector).max():
+                vector = vector / largest  # squares of very large or small numbers are no numbers
+                vector = vector / np.sqrt(vector @ vector)
+            self._vectors[text] = vector
             if self._width not in (0, len(vector)):
                 raise RunError(
                     f"encoder embedding: the model gave a vector of {len(vector)} numbers after "
