@@ -190,6 +190,15 @@ def test_vectors_of_very_large_or_small_numbers_have_length_1_too(scale: float) 
     assert np.hypot(*vector) == pytest.approx(1.0 if scale else 0.0)
 
 
+def test_vectors_of_another_width_than_those_of_training_are_told_of_the_model() -> None:
+    encoder = opened(embedding(Embedder(width=3)))
+    asyncio.run(encoder.prepare(situation(), CALLS))
+    joined = Joined([encoder], "policy p")
+    joined.shapes = [[2, 0, 0]]
+    with pytest.raises(RunError, match=r"encoder embedding gives 3 .* gave 2 .*; its model must"):
+        joined.encode([situation()], CHOICES)
+
+
 def test_a_policy_prepares_what_its_encoders_need() -> None:
     class Policy(Reading):
         def decide(self, situations: Any, keys: Any) -> Any:

@@ -64,6 +64,8 @@ class Embedding(Encoder):
 
 
 class _Embedded(Encoder):
+    name = "embedding"
+
     def __init__(self, settings: Embedding) -> None:
         self._settings = settings
         self._vectors: dict[str, Floats] = {}
