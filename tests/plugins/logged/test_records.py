@@ -75,6 +75,32 @@ def test_a_wrong_line_is_named_with_its_number(tmp_path: Path, line: str, messag
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("first", "other", "message"),
+    [
+        ('"features": [1]', '"features": [1, 2]', "`features`: 2 numbers, but 1"),
+        ('"hints": {"a": [1]}', '"hints": {"b": [1, 0]}', "`hints`: 2 numbers, but 1"),
+    ],
+)
+def test_a_line_with_another_number_of_numbers_is_named(
+    tmp_path: Path, first: str, other: str, message: str
+) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(
+        "".join(f'{{"context": {{{shown}}}, "choice": "a"}}\n' for shown in (first, other))
+    )
+    with pytest.raises(UsageError) as error:
+        read_log(path)
+    assert f"{path}:2: {message}" in str(error.value)
+
+
+def test_a_line_may_do_without_hints(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    hinting = Logged(Context(hints={"a": (1.0,)}), "a")
+    path.write_bytes(b"\n".join(map(encode, [Logged(Context(), "a"), hinting] * 2)))
+    assert len(read_log(path)) == 4
+
+
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8bno gzip"])
 def test_a_file_without_decisions_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "log.jsonl.gz"
