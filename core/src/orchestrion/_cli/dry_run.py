@@ -150,7 +150,8 @@ def _lines(config: Config, bound: Forecast) -> list[str]:
             False: "may run out; the run then ends and can be resumed with more",
             None: "may or may not be enough",
         }[enough]
-        lines.append(f"budget.{name}: {cap:,g} {verdict} (at most {need:,.6g})")
+        known = f"at most {need:,.6g} {more}".rstrip()
+        lines.append(f"budget.{name}: {cap:,g} {verdict} ({known})")
     return lines + _at_once(config, bound)
 
 
