@@ -353,6 +353,13 @@ async def test_a_fixed_price_bounds_what_a_run_takes(
     assert (bound.total.usd == 0.5 * bound.total.calls > 0) == is_known
 
 
+def test_a_dry_run_says_that_a_price_which_nobody_states_is_not_known(tmp_path: Path) -> None:
+    path = written(tmp_path, {"far": {"use": "http", "urls": [f"http://{NOWHERE}"]}})
+    told = here("train", path, "--dry-run", "-o", "budget.usd=1.4", cwd=tmp_path).stdout
+    budget = "budget.usd: 1.4 may or may not be enough (at most 0 and more, which is not known)"
+    assert budget in told
+
+
 @pytest.mark.parametrize(("own", "doubts"), [({}, 1), ({"cost": 5}, 0)])
 def test_us_dollars_beside_a_cost_of_another_unit_are_a_warning(
     own: dict[str, Any], doubts: int, tmp_path: Path

@@ -142,15 +142,15 @@ class Embedder(Model):
 
     asked: list[str] = field(factory=list)
     width: int = 2
+    scale: float = 1.0
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         raise NotImplementedError
 
     async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
         self.asked += texts
-        return Answer(
-            {"vectors": [[3.0, *[float(len(text))] * (self.width - 1)] for text in texts]}
-        )
+        vectors = [[3.0, *[float(len(text))] * (self.width - 1)] for text in texts]
+        return Answer({"vectors": [[x * self.scale for x in vector] for vector in vectors]})
 
     def embedding_ceiling(self, tokens: int) -> Usage:
         return Usage(1, tokens)
@@ -180,6 +180,23 @@ def test_texts_are_shown_as_vectors_of_length_1() -> None:
     model.width = 3
     with pytest.raises(RunError, match="a vector of 3 numbers after one of 2"):
         asyncio.run(encoder.prepare(acted, CALLS))
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200, 0.0])
+def test_vectors_of_very_large_or_small_numbers_have_length_1_too(scale: float) -> None:
+    encoder = opened(embedding(Embedder(scale=scale)))
+    asyncio.run(encoder.prepare(situation(), CALLS))
+    [vector] = encoder.encode([situation()], CHOICES).context
+    assert np.hypot(*vector) == pytest.approx(1.0 if scale else 0.0)
+
+
+def test_vectors_of_another_width_than_those_of_training_are_told_of_the_model() -> None:
+    encoder = opened(embedding(Embedder(width=3)))
+    asyncio.run(encoder.prepare(situation(), CALLS))
+    joined = Joined([encoder], "policy p")
+    joined.shapes = [[2, 0, 0]]
+    with pytest.raises(RunError, match=r"encoder embedding gives 3 .* gave 2 .*; its model must"):
+        joined.encode([situation()], CHOICES)
 
 
 def test_a_policy_prepares_what_its_encoders_need() -> None:

@@ -104,18 +104,19 @@ limits: {{turns: 3}}
 """
 
 
+async def embedded(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    """Answer with a vector of the text's length."""
+    body = {"data": rows([float(len(seen.data["input"][0])), 1.0])}
+    await reply(200, {**body, "usage": {"prompt_tokens": 9}})(seen, writer)
+
+
 @pytest.mark.parametrize(("what", "count"), [("", 4), (", problem: false, latest: true", 1)])
 def test_a_policy_reads_embeddings_and_a_replay_needs_no_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, count: int
 ) -> None:
     monkeypatch.setenv("TEST_KEY", KEY)
     monkeypatch.chdir(tmp_path)
-
-    async def one(seen: Seen, writer: asyncio.StreamWriter) -> None:
-        body = {"data": rows([float(len(seen.data["input"][0])), 1.0])}
-        await reply(200, {**body, "usage": {"prompt_tokens": 9}})(seen, writer)
-
-    with ModelService(one) as server:
+    with ModelService(embedded) as server:
         (tmp_path / "c.yaml").write_text(CONFIG.format(url=server.url, what=what))
         done = CliRunner().invoke(main, ["train", "c.yaml"])
         assert done.exit_code == 0, done.output
@@ -123,6 +124,22 @@ def test_a_policy_reads_embeddings_and_a_replay_needs_no_network(
     texts = [seen.data["input"][0] for seen in server.seen]
     assert len(texts) == len(set(texts)) >= count
     assert ("(nothing)" in texts) == bool(what)
+    [run] = (tmp_path / "runs").iterdir()
+    again = CliRunner().invoke(main, ["replay", str(run)])
+    assert again.exit_code == 0, again.output
+
+
+def test_a_model_with_cache_false_embeds_a_text_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_KEY", KEY)
+    monkeypatch.chdir(tmp_path)
+    with ModelService(embedded) as server:
+        (tmp_path / "c.yaml").write_text(CONFIG.format(url=server.url, what=""))
+        done = CliRunner().invoke(main, ["train", "c.yaml", "-o", "models.e.cache=false"])
+        assert done.exit_code == 0, done.output
+    texts = [seen.data["input"][0] for seen in server.seen]
+    assert len(texts) > len(set(texts))
     [run] = (tmp_path / "runs").iterdir()
     again = CliRunner().invoke(main, ["replay", str(run)])
     assert again.exit_code == 0, again.output

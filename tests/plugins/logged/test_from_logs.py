@@ -181,7 +181,7 @@ def test_a_table_is_imported_by_its_columns(tmp_path: Path) -> None:
         ("choice,propensity\na,2\n", ":2: this decision cannot be logged: .* <= 1.0"),
         ("choice,cost\na,-1\n", ":2: this decision cannot be logged: .* >= 0.0"),
         ("choice,reward\na,1e300\n", ":2: this decision cannot be logged: reward, score and"),
-        ("choice,reward\n,1\n", ":2: this decision cannot be logged: .* length >= 1"),
+        ("choice,reward\n,1\n", ":2: this decision cannot be logged: '' is no choice"),
         ("choice,episode,step\na,e,-1\n", ":2: this decision cannot be logged: .* >= 0"),
         ("choice,episode,step\na,e,0\na,e,2\n", ":3: episode 'e': step 2 is there, but step 1"),
         ("choice,episode,step\na,e,1.7\n", ":2: step: '1.7' is not a whole number"),

@@ -20,7 +20,7 @@ numbers = st.floats(-1e9, 1e9)
 records = st.builds(
     Logged,
     context=st.builds(Context, text=st.text(), features=st.tuples(numbers, numbers)),
-    choice=st.text(min_size=1),
+    choice=st.sampled_from(["a", "ä b", "a:option", "a:b:c", "stop"]),
     propensity=st.none() | st.floats(0.01, 1.0),
     reward=st.none() | numbers,
     cost=st.floats(0, 10),
@@ -56,6 +56,10 @@ def test_a_packed_log_reads_like_a_plain_one(tmp_path: Path) -> None:
         ('{"context": {}, "choice": "a", "allowed": ["b"]}', "'a' is not in `allowed`"),
         ('{"context": {}, "choice": "a", "step": 1}', "step 1 without an episode"),
         ('{"context": {}, "choice": "a", "episode": "e", "step": 1}', "but step 0 is missing"),
+        ('{"context": {}, "choice": ":x"}', "':x' is no choice; write `agent`"),
+        ('{"context": {}, "choice": "a:"}', "'a:' is no choice"),
+        ('{"context": {}, "choice": "a", "allowed": ["a", "b\\n"]}', r"'b\n' is no choice"),
+        ('{"context": {}, "choice": "\\u001b[1m"}', r"'\x1b[1m' is no choice"),
         ('{"context": {"hints": {"a": [1], "b": [1, 2]}}, "choice": "a"}', "same number"),
         ('{"context": {"features": [1e308, -1e308]}, "choice": "a"}', "between -1e+15 and 1e+15"),
         ('{"context": {"hints": {"a": [1e308]}}, "choice": "a"}', "between -1e+15 and 1e+15"),
@@ -69,6 +73,32 @@ def test_a_wrong_line_is_named_with_its_number(tmp_path: Path, line: str, messag
         read_log(path)
     assert f"{path}:3: " in str(error.value)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "message"),
+    [
+        ('"features": [1]', '"features": [1, 2]', "`features`: 2 numbers, but 1"),
+        ('"hints": {"a": [1]}', '"hints": {"b": [1, 0]}', "`hints`: 2 numbers, but 1"),
+    ],
+)
+def test_a_line_with_another_number_of_numbers_is_named(
+    tmp_path: Path, first: str, other: str, message: str
+) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(
+        "".join(f'{{"context": {{{shown}}}, "choice": "a"}}\n' for shown in (first, other))
+    )
+    with pytest.raises(UsageError) as error:
+        read_log(path)
+    assert f"{path}:2: {message}" in str(error.value)
+
+
+def test_a_line_may_do_without_hints(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    hinting = Logged(Context(hints={"a": (1.0,)}), "a")
+    path.write_bytes(b"\n".join(map(encode, [Logged(Context(), "a"), hinting] * 2)))
+    assert len(read_log(path)) == 4
 
 
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8bno gzip"])

@@ -76,6 +76,23 @@ def test_a_run_is_traced_as_it_goes_and_exports_the_same(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        ('"a b": x', "traces: headers: 'a b' is no name of a header"),
+        ('x-key: "x\\ny"', "traces: headers.x-key: a header cannot carry this value"),
+        ('x-key: " x"', "traces: headers.x-key: a header cannot carry this value"),
+    ],
+)
+def test_headers_that_cannot_be_sent_are_errors_of_the_config(
+    tmp_path: Path, header: str, problem: str
+) -> None:
+    config = CONFIG.replace('x-key: "${env:OTLP_KEY}"', header).replace("ENDPOINT", "http://a")
+    (tmp_path / "desk.yaml").write_text(config)
+    done = orchestrion("validate", "desk.yaml", cwd=tmp_path, code=2)
+    assert f"desk.yaml:13: {problem}" in done.stderr
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run with episodes that cost nothing to run."""

@@ -130,8 +130,7 @@ def _lines(config: Config, bound: Forecast) -> list[str]:
             count = f"<= {part.count:,}" if part.count else ""
             rows.append(row(part.part, part.who, count, part.usage, more))
     if has_calls or has_own:
-        more = "and more, which is not known" if bound.unknown else ""
-        rows.append(row("all", "", "", bound.total, more))
+        rows.append(row("all", "", "", bound.total, _unknown(bound)))
     if not has_calls:
         return [
             *table_lines(rows),
@@ -152,6 +151,10 @@ def _lines(config: Config, bound: Forecast) -> list[str]:
     return lines + _against_budget(config, bound) + _at_once(config, bound)
 
 
+def _unknown(bound: Forecast) -> str:
+    return "and more, which is not known" if bound.unknown else ""
+
+
 def _against_budget(config: Config, bound: Forecast) -> list[str]:
     """Return whether each cap of the budget covers the bound."""
     lines = []
@@ -167,7 +170,8 @@ def _against_budget(config: Config, bound: Forecast) -> list[str]:
             False: "may run out; the run then ends and can be resumed with more",
             None: "may or may not be enough",
         }[enough]
-        lines.append(f"budget.{name}: {cap:,g} {verdict} (at most {need:,.6g})")
+        known = f"at most {need:,.6g} {_unknown(bound)}".rstrip()
+        lines.append(f"budget.{name}: {cap:,g} {verdict} ({known})")
     return lines
 
 

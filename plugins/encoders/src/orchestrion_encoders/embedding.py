@@ -64,6 +64,8 @@ class Embedding(Encoder):
 
 
 class _Embedded(Encoder):
+    name = "embedding"
+
     def __init__(self, settings: Embedding) -> None:
         self._settings = settings
         self._vectors: dict[str, Floats] = {}
@@ -89,8 +91,10 @@ class _Embedded(Encoder):
             # Asked each time, so that a replay finds the call; the call path has the answer.
             answer = await self._settings.model.embed([text], calls)
             [vector] = np.array(answer.data["vectors"], np.float64)
-            length = float(np.sqrt(vector @ vector))
-            self._vectors[text] = vector / length if length else vector
+            if largest := np.abs(vector).max():
+                vector = vector / largest  # squares of very large or small numbers are no numbers
+                vector = vector / np.sqrt(vector @ vector)
+            self._vectors[text] = vector
             if self._width not in (0, len(vector)):
                 raise RunError(
                     f"encoder embedding: the model gave a vector of {len(vector)} numbers after "

@@ -123,9 +123,13 @@ class Joined:
         if alike and shape[1] == 0:
             return Encoded(part.context, np.zeros((n, k, expected[1])), np.zeros((n, k)))
         if shape != expected:
+            name = getattr(encoder, "name", type(encoder).__name__)
+            advice = "a task must always show equally many"
+            if getattr(encoder, "prepares", False):
+                advice = "its model must be the one that the policy was trained with"
             raise RunError(
-                f"{self.who}: its encoder {type(encoder).__name__} gives {_describe(shape)}, "
-                f"before it gave {_describe(expected)}; a task must always show equally many"
+                f"{self.who}: its encoder {name} gives {_describe(shape)}, "
+                f"before it gave {_describe(expected)}; {advice}"
             )
         return part
 

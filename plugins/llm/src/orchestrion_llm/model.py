@@ -176,7 +176,7 @@ class ApiModel(Model):
             place.service,
             msgspec.json.decode(content),
             VERSION,
-            cache=True,
+            cache=settings.cache is not False,
             limits=settings.limits,
             timeout=settings.timeout,
         )

@@ -85,7 +85,8 @@ class ApiSettings:
         service: the name of the service in limits, journal and cache; null derives it from vendor,
             model and address. Models that share a limit share a name.
         cache: whether an equal call (same content, same key) may be answered from the cache: true
-            in this run and from earlier ones, if `run.cache` is set; null from earlier ones only.
+            in this run and from earlier ones, if `run.cache` is set; null from earlier ones only,
+            but embeddings as with true.
         price: US dollars per million tokens; null looks it up in `genai-prices`. A budget in US
             dollars needs a price.
         image_tokens: the maximum of tokens that the service counts for an image; reserved for each.

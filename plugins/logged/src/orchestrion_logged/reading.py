@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from orchestrion import UsageError
-from orchestrion_logged.records import Logged, LoggedEpisode, check_record
+from orchestrion_logged.records import Context, Logged, LoggedEpisode, check_record
 from orchestrion_logged.served import STEPS, Feedback, ServedRequest, ServedStep, segments
 
 _REPORTED = 5
@@ -80,7 +80,7 @@ def read(path: Path) -> Log:
     problems: list[str] = []
     notes: list[str] = []
     lines: list[tuple[str, Any]] = []
-    width: int | None = None
+    widths: dict[str, int] = {}
     damaged: list[str] = []
     torn = 0
     for where, line in _lines_of_folder(path, notes) if folder else _lines_of_file(path):
@@ -89,11 +89,7 @@ def read(path: Path) -> Log:
             known = folder or isinstance(record, Logged | Feedback)
             wrong = "" if known else "is a line of a served log"
             if isinstance(record, Logged):
-                count = len(record.context.features)
-                width = count if width is None else width
-                wrong = check_record(record)
-                if not wrong and count != width:
-                    wrong = f"`features` has {count} numbers, but {width} in the first line"
+                wrong = check_record(record) or _other_width(record.context, widths)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             wrong = str(error)
             if folder and not isinstance(error, msgspec.ValidationError):
@@ -127,6 +123,20 @@ def _decoded(line: bytes) -> Logged | ServedRequest | Feedback | ServedStep:
                 record: ServedRequest | Feedback | ServedStep = decoder.decode(line)
                 return record
     return _DECISION.decode(line)
+
+
+def _other_width(context: Context, widths: dict[str, int]) -> str:
+    """Return the error of more or fewer numbers than in earlier lines; "" if there is none.
+
+    A line may do without hints.
+    """
+    counts = {"features": len(context.features)}
+    if context.hints:  # as many for every choice, as `check_record` has seen
+        counts["hints"] = len(next(iter(context.hints.values())))
+    for name, count in counts.items():
+        if count != widths.setdefault(name, count):
+            return f"`{name}`: {count} numbers, but {widths[name]} in earlier lines"
+    return ""
 
 
 def _cut_off(line: bytes) -> bool:

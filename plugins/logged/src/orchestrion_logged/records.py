@@ -89,6 +89,10 @@ _DECODER = msgspec.json.Decoder(Logged)
 
 def check_record(record: Logged) -> str:
     """Return the error of a decision beyond the types of its fields; "" if there is none."""
+    for name in (record.choice, *(record.allowed or ())):
+        agent, colon, option = name.partition(":")
+        if not agent or (colon and not option) or not name.isprintable():
+            return f"{name!r} is no choice; write `agent`, `agent:option` or `stop`, in one line"
     if record.allowed is not None:
         if len(set(record.allowed)) != len(record.allowed):
             return "`allowed` names a choice twice"

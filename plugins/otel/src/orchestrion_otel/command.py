@@ -37,7 +37,7 @@ def otel(
     try:
         settings = OTLP(endpoint, {name: value for name, _, value in pairs}, contents or None)
     except ValueError as error:
-        raise UsageError(f"--{error}") from None
+        raise UsageError(str(error)) from None
 
     from orchestrion_otel.sending import exporter_of, kept_quiet, readable, resource_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ from orchestrion_otel.constants import CAPTURE
 
 if TYPE_CHECKING:
     from orchestrion_otel.listener import Listener
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""Of a header."""
 
 
 @frozen
@@ -37,6 +41,14 @@ class OTLP:
                 f"endpoint: {self.endpoint!r} is no address; write one that begins with http:// or "
                 "https:// and ends with the path, usually /v1/traces"
             )
+        for name, value in self.headers.items():
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"headers: {name!r} is no name of a header")
+            if not (value.isascii() and value.isprintable()) or value.startswith(" "):
+                raise ValueError(
+                    f"headers.{name}: a header cannot carry this value; write printable ASCII that "
+                    "does not begin with a space"
+                )
 
     @property
     def captures(self) -> bool:
