@@ -38,6 +38,16 @@ def test_what_is_written_is_read(lines: list[Logged]) -> None:
         assert [line for episode in read_log(path) for line in episode] == lines
 
 
+def test_a_propensity_that_is_missing_among_others_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    known, unknown = Logged(Context(), "a", propensity=0.5), Logged(Context(), "a")
+    path.write_bytes(b"\n".join(map(encode, [known, unknown, unknown])))
+    text = f"2 of 3 decisions have no propensity, the first is {path}:2"
+    assert read(path).notes == [text]
+    path.write_bytes(encode(unknown))
+    assert read(path).notes == []
+
+
 def test_a_packed_log_reads_like_a_plain_one(tmp_path: Path) -> None:
     line = encode(Logged(Context(text="hello"), "a", reward=1.0))
     (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(line + b"\n"))

@@ -225,7 +225,7 @@ def ope(
         notes.append("propensities are estimated: right only if choices depended on nothing else")
     elif not decisions.known:
         notes.append(
-            "propensities are not known: these are estimates of the model alone (direct), wrong if "
+            "without all propensities these are estimates of the model alone (direct), wrong if "
             "choices depended on what is not in the log; or use --estimate-propensities"
         )
     if forced := int((decisions.allowed.sum(axis=1) == 1).sum()):

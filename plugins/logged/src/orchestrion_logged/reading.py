@@ -112,6 +112,7 @@ def read(path: Path) -> Log:
         notes.append(f"left out: {len(damaged)} damaged lines, the first is {damaged[0]}")
     if torn:
         notes.append(_torn(torn))
+    notes += _without_propensity([(where, x) for where, x in lines if isinstance(x, Logged)])
     return _served(lines, notes) if folder else Log(episodes_of(path, lines, notes), notes)
 
 
@@ -137,6 +138,15 @@ def _other_width(context: Context, widths: dict[str, int]) -> str:
         if count != widths.setdefault(name, count):
             return f"`{name}`: {count} numbers, but {widths[name]} in earlier lines"
     return ""
+
+
+def _without_propensity(decisions: Sequence[tuple[str, Logged]]) -> list[str]:
+    """Return a note if some decisions lack a propensity, and others have one."""
+    without = [where for where, decision in decisions if decision.propensity is None]
+    if not 0 < len(without) < len(decisions):
+        return []
+    count = f"{len(without)} of {len(decisions)}"
+    return [f"{count} decisions have no propensity, the first is {without[0]}"]
 
 
 def _cut_off(line: bytes) -> bool:
