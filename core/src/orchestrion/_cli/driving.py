@@ -109,7 +109,8 @@ def _evaluated_lines(run: Conduct) -> list[str]:
     if report is None:
         return []
     missing = [name for name in run.config.evaluation.baselines if name not in report.outcomes]
-    return ["", *report_lines(report), f"not evaluated yet: {', '.join(missing)}", ""]
+    rest = [f"not evaluated yet: {', '.join(missing)}"] if missing else []
+    return ["", *report_lines(report), *rest, ""]
 
 
 def _note_end(run: Conduct, status: RunStatus, detail: str) -> None:
