@@ -58,6 +58,20 @@ def test_about_95_of_100_intervals_cover_the_truth() -> None:
     assert 53 <= covered <= 59
 
 
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_a_share_of_all_or_none_has_a_width_and_the_report_says_how(reward: float) -> None:
+    rows = outcomes([episode(str(i), reward) for i in range(20)])
+    report = compare("test", 1, {"learned": rows}, {}, Key(1))
+    [found] = report.contenders
+    bounds = [0.0, 0.168] if reward == 0 else [0.832, 1.0]
+    assert [found.solved.low, found.solved.high] == pytest.approx(bounds, abs=1e-3)
+    assert (found.reward.low, found.reward.high) == (reward, reward)
+    end = "; exact where all or none are solved"
+    assert end + ", each tried once (`evaluation.seeds`)" in report_lines(report, 200)[-1]
+    several = report_lines(compare("test", 4, {"learned": rows}, {}, Key(1)), 200)
+    assert several[-1].endswith(end)
+
+
 def test_pairing_takes_the_problems_difficulty_out() -> None:
     draw = random.Random(0)
     hard = [draw.gauss(0, 10) for _ in range(50)]
@@ -242,6 +256,15 @@ def test_what_limits_a_comparison_is_said() -> None:
         "A tried each problem 1 times, B 3 times",
     )
     assert ("cost" in found.means, found.several) == (False, True)
+
+
+def test_a_result_that_cost_nothing_is_compared_in_the_unit_of_the_other() -> None:
+    free, dear = (outcomes([episode("p", 1.0, cost=usd, usd=usd)]) for usd in (0.0, 0.5))
+    for pair in ((free, dear), (dear, free)):
+        found = compare_outcomes(*(of("x", rows) for rows in pair))
+        assert (found.unit, found.notes) == ("US dollars", ())
+        assert abs(found.means["cost"][2].mean) == 0.5
+    assert compare_outcomes(of("x", free), of("y", free)).unit == "own unit"
 
 
 def test_a_comparison_names_twenty_problems_and_counts_the_rest() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import Factory, frozen
 
 from orchestrion._errors import UsageError
-from orchestrion._report import Outcomes, paired, plain_data, unit_of
+from orchestrion._report import OWN_UNIT, Outcomes, paired, plain_data, unit_of
 from orchestrion._statistics import Estimate, mean
 
 SIZES = ("train", "validation", "test")
@@ -79,14 +79,15 @@ def compare_outcomes(first: ComparedResult, second: ComparedResult) -> Compariso
     """
     shared, notes = _shared(first, second)
     a, b = ({id: judged.outcomes[id] for id in shared} for judged in (first, second))
-    units = unit_of(a.values()), unit_of(b.values())
+    # What cost nothing has no unit of its own.
+    units = [unit_of(rows.values()) for rows in (a, b) if _mean(rows, "cost")] or [OWN_UNIT]
     means = {
         field: (_mean(a, field), _mean(b, field), paired(a, b, field))
         for field in ("solved", "reward", "cost", "turns", "limit", "failed")
     }
-    if units[0] != units[1]:
+    if units[0] != units[-1]:
         del means["cost"]
-        notes.append(f"costs are not compared: A has {units[0]}, B has {units[1]}")
+        notes.append(f"costs are not compared: A has {units[0]}, B has {units[-1]}")
     if first.seeds != second.seeds:
         notes.append(f"A tried each problem {first.seeds} times, B {second.seeds} times")
 

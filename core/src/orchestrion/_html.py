@@ -92,7 +92,8 @@ def report_html(report: Report) -> str:
     return (
         f"<p>{escaped(report.verdict.as_text(report))}</p>"
         f"{_table(head, rows)}"
-        f"<small>{escaped(where)}; intervals: 95 %, bootstrap over problems</small>"
+        f"<small>{escaped(where)}; intervals: 95 %, bootstrap over problems; exact where all or "
+        "none are solved</small>"
     )
 
 

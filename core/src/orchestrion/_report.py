@@ -12,7 +12,7 @@ from attrs import Factory, asdict, field, frozen
 from orchestrion._errors import StoreError
 from orchestrion._keys import Key
 from orchestrion._records import Episode, Problem, Status, Usage, replace
-from orchestrion._statistics import Estimate, difference, estimate, mean
+from orchestrion._statistics import Estimate, difference, estimate, estimate_share, mean
 from orchestrion._store.serial import encode
 
 if TYPE_CHECKING:
@@ -326,15 +326,15 @@ def contender(name: str, results: Outcomes, trained_on: int, key: Key, seeds: in
         return mean([row[field] or 0.0 for row in results.values()])
 
     def passes(k: int) -> Estimate:
-        shares = [pass_at(row["solved"] or 0.0, seeds, k) for row in results.values()]
-        return estimate(shares, key.child("pass", k))
+        return estimate_share([pass_at(x, seeds, k) for x in solved], key.child("pass", k))
 
+    solved = [row["solved"] or 0.0 for row in results.values()]
     missing = int(sum(row["missing"] or 0 for row in results.values()))
     powers = {2**n for n in range(1, seeds.bit_length())}
     tries = sorted((powers | {seeds}) - {1})
     return Contender(
         name,
-        solved=column("solved"),
+        solved=estimate_share(solved, key.child("solved")),
         cost=column("cost"),
         reward=column("reward"),
         turns=column("turns"),

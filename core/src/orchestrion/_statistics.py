@@ -1,7 +1,8 @@
 """Means with intervals over episodes, and the length of training.
 
 Intervals are percentile bootstraps over problems (Efron 1979), 95 %, with resamples drawn from a
-key, so that the same episodes give the same interval.
+key, so that the same episodes give the same interval. Where all or none are solved, the share's
+interval is exact (Clopper and Pearson 1934), as resamples of equal values do not differ.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Sequence
 from math import fsum
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from orchestrion._keys import Key
 
@@ -73,6 +74,15 @@ def estimate(values: Sequence[float], key: Key) -> Estimate:
     # Rounding may move a mean out of the range of its values.
     low, high = max(means[int(0.025 * RESAMPLES)], smallest), min(means[_HIGH], largest)
     return Estimate(min(max(mean(values), smallest), largest), low, high, count)
+
+
+def estimate_share(values: Sequence[float], key: Key) -> Estimate:
+    """Return the mean of shares, from 0 to 1, with an interval that has a width."""
+    bounds = estimate(values, key)
+    if bounds.mean not in (0.0, 1.0):
+        return bounds
+    width = 1 - 0.025 ** (1 / bounds.count)
+    return evolve(bounds, high=width) if bounds.mean == 0 else evolve(bounds, low=1 - width)
 
 
 def difference(first: Sequence[float], second: Sequence[float], key: Key) -> Estimate:

@@ -155,7 +155,11 @@ def report_lines(report: Report, width: int | None = None) -> list[str]:
     if missing := ", ".join(f"{team.name} {team.missing}" for team in contenders if team.missing):
         lines.append(f"episodes without a reward, left out: {missing}")
     seeds = "; one training seed" if any(team.trained_on for team in contenders) else ""
-    lines.append(f"intervals: 95 %, bootstrap over problems{seeds}")
+    exact = ""
+    if any(team.solved.mean in (0.0, 1.0) for team in contenders):
+        once = ", each tried once (`evaluation.seeds`)" if report.seeds == 1 else ""
+        exact = f"; exact where all or none are solved{once}"
+    lines.append(f"intervals: 95 %, bootstrap over problems{exact}{seeds}")
     return wrapped(lines, width)
 
 
