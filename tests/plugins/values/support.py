@@ -88,7 +88,7 @@ def names(decisions: Sequence[Decision]) -> list[str]:
 TEAM = ("planner", "searcher", "coder_s", "tester", "stop")
 
 
-def relay(trainer: dict[str, Any], team: Sequence[str] = TEAM) -> Config:
+def relay(trainer: dict[str, Any], team: Sequence[str] = TEAM, **other: Any) -> Config:
     """A run of the policy on a small Relay."""
     return from_data(
         {
@@ -100,6 +100,7 @@ def relay(trainer: dict[str, Any], team: Sequence[str] = TEAM) -> Config:
             "trainer": trainer,
             "limits": {"turns": 6},
         }
+        | other
     )
 
 

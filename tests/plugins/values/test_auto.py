@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from orchestrion_values import picking
 from orchestrion_values.auto import candidates
 from orchestrion_values.picking import Look, look, pick
 from orchestrion_values.policy import RecordedChoice
 
-from orchestrion import gather
+from orchestrion import UsageError, gather
 from orchestrion.runs import Progress, RunReader, train
 from tests.plugins.values.support import Notes, episode, policy, relay
 
@@ -94,6 +95,18 @@ def test_it_spends_all_episodes_and_says_what_it_picked(tmp_path: Path) -> None:
     assert notes.told["picked"].partition(", since")[0] in candidates(30)
     with RunReader(tmp_path / "run") as run:
         assert sum(step.episodes for step in run.iterations()) == 30
+
+
+def test_optimistic_does_not_ignore_encoders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoders: dict[str, Any] = {"use": "values", "encoders": [{"use": "text"}]}
+    with pytest.raises(UsageError, match="optimistic reads what the task shows, and no `encoders`"):
+        train(relay({"use": "optimistic", "episodes": 30}, policy=encoders), tmp_path / "refused")
+    notes = Notes()
+    monkeypatch.setattr(picking, "pick", lambda *_: ("optimistic", ""))
+    train(relay({"use": "auto", "episodes": 30}, policy=encoders), tmp_path / "run", notes)
+    assert notes.told["picked"].startswith("fitted-q, since `optimistic` reads no `encoders`")
 
 
 @pytest.mark.parametrize("use", ["auto", "fitted-q"])

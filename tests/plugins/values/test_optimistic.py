@@ -15,6 +15,7 @@ from orchestrion_values.optimism.learner import NEVER, Believed, Learner, Planne
 from orchestrion_values.optimism.states import ObservedState, StateMoves, States
 from orchestrion_values.optimistic import Optimistic
 from orchestrion_values.policy import ValuePolicy
+from orchestrion_values.values import STANDARD
 
 from orchestrion import (
     Decision,
@@ -179,7 +180,7 @@ class Road:
 
 def team() -> tuple[ValuePolicy, OpenContext]:
     context = OpenContext("trainer", Key(4), ROSTER)
-    return ValuePolicy([], context, stop=True), context
+    return ValuePolicy(STANDARD, context, stop=True), context
 
 
 def train(settings: Optimistic, part: range | None = None, *, resume_at: int = -1) -> Any:

@@ -38,7 +38,10 @@ def learned(folder: Path, threads: int, *overrides: str) -> bytes:
     "overrides",
     [
         pytest.param((), id="fitted-q"),
-        pytest.param(("-o", "trainer={use: optimistic, episodes: 60}"), id="optimistic"),
+        pytest.param(
+            ("-o", "policy.encoders=[]", "-o", "trainer={use: optimistic, episodes: 60}"),
+            id="optimistic",
+        ),
         pytest.param(("-o", "trainer={use: bandit, episodes: 60, text: true}"), id="bandit"),
     ],
 )

@@ -32,8 +32,9 @@ class Auto:
 
     The first episodes make random choices. They decide: `bandit` if an episode is one choice, with
     the words of problems if there are many; `optimistic` if situations repeat, so that they can be
-    counted, and determine how an episode ends; else `fitted-q`. The picked trainer learns from
-    these episodes too. The run's notes say which one it is and why; metrics have its index.
+    counted, and determine how an episode ends, and the policy names no encoders; else `fitted-q`.
+    The picked trainer learns from these episodes too. The run's notes say which one it is and why;
+    metrics have its index.
 
     Args:
         episodes: training episodes of the whole run, including the first ones.

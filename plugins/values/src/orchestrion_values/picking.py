@@ -210,6 +210,8 @@ class Picker(ValueLearner):
         episodes = await session.rollout(jobs)
         findings = look(gather(episodes, RecordedChoice), policy, session.problems("train"))
         self._picked, why = pick(findings, self._episodes, self.turns)
+        if self._picked == "optimistic" and policy.own_encoders:
+            self._picked, why = "fitted-q", "`optimistic` reads no `encoders` of the policy"
         self._note("picked", f"{self._picked}, since {why}")
         return {
             **self._learners[self._picked].absorb(episodes, session),

@@ -34,6 +34,7 @@ from orchestrion import (
 )
 from orchestrion_values.arrays import Floats, Mask
 from orchestrion_values.threads import serial
+from orchestrion_values.values import STANDARD
 
 MODELS: dict[str, str] = {
     "bandit": "orchestrion_values.bandit_model:BanditModel",
@@ -111,6 +112,11 @@ class ValuePolicy(Reading):
         self.encoders, self._path = tuple(encoders), ctx.path
         self._allowed = Allowing(self.choices, self.names)
         self._decisions = [STUCK if c is None else Decision((c,)) for c in self.choices]
+
+    @property
+    def own_encoders(self) -> bool:
+        """Return whether its encoders are others than those of a policy that names none."""
+        return encoder_settings(self.encoders) != encoder_settings(STANDARD)
 
     def encode(self, situations: Sequence[Situation]) -> Encoded:
         """Return situations as numbers."""

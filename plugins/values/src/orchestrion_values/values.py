@@ -11,6 +11,8 @@ from orchestrion_encoders.interfaces import Encoder, refuse_turns
 
 from orchestrion import OpenContext, Policy
 
+STANDARD: tuple[Encoder, ...] = (Counts(), Hints())
+
 
 @frozen
 class Values:
@@ -22,6 +24,7 @@ class Values:
 
     Args:
         encoders: turn situations and choices into numbers; none stands for `counts` and `hints`.
+            The trainer `optimistic` reads none, and refuses others.
         stop: whether ending the episode without a turn is a choice. By default it is, unless an
             agent of the team ends episodes, like a terminator.
     """
@@ -34,7 +37,7 @@ class Values:
         from orchestrion_values.policy import ValuePolicy
 
         refuse_turns(self.encoders, ctx.path)
-        encoders = self.encoders or [Counts(), Hints()]
+        encoders = self.encoders or STANDARD
         stop = self.stop
         if stop is None:
             stop = not any(member.ends for member in ctx.roster)

@@ -21,6 +21,7 @@ from orchestrion import (
     Saved,
     Session,
     Situation,
+    UsageError,
     gather,
 )
 from orchestrion_values.arrays import Floats, Mask, pack, under, unpack
@@ -171,6 +172,15 @@ class Learner(ValueLearner):
         self._hopes: Planned | None = None
         """The optimistic plan over states; None until it is needed."""
         self._believer = Believer(settings.hidden_states, settings.tries)
+
+    def check(self, session: Session) -> None:
+        """Refuse encoders as well: states are what the task shows."""
+        super().check(session)
+        if session.policy.own_encoders:
+            raise UsageError(
+                f"{self.path}: optimistic reads what the task shows, and no `encoders` of the "
+                "policy; remove them, or use `fitted-q`, which reads them"
+            )
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Play episodes by the optimistic plan, then plan again."""
