@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrion import Usage, UsageError
+from orchestrion import Output, Trajectory, Turn, Usage, UsageError, replace
 from orchestrion._engine.calls import Recorded
+from orchestrion._engine.recording import Facts
 from orchestrion.cli import main
 from orchestrion.runs import RunReader, RunStore, find_run
 from tests.core.store_support import checkpoint, episode
@@ -160,6 +161,23 @@ def test_costs_in_the_agents_own_unit_are_told_by_agent_and_part(root: Path) -> 
     assert costs["random"] == {"cost": 2.0, "agents": {"worker": 2.0}}
     assert invoke(root, "prune", "relay-1", "--retention", "episodes").exit_code == 0
     assert "4 (own unit)\n" in CliRunner().invoke(main, words).stdout
+
+
+def test_cost_says_how_many_calls_of_turns_were_reused(root: Path) -> None:
+    turns = [Turn(i, "worker", output=Output(usage=Usage(calls=1))) for i in range(5)]
+    with RunStore.open(root / "relay-1") as store:
+        store.journal.put_many(
+            [
+                Recorded("k", "request", "answer", Usage(1, 10, 5, 0.5)),
+                Recorded("v", "request", "answer", Usage(1), facts=Facts(who="verifier")),
+            ]
+        )
+        one = replace(episode("random/0"), trajectory=Trajectory(turns))
+        store.save_evaluation("random", {}, [one])
+    words = ["cost", "relay-1", "--root", str(root)]
+    booked = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)["reused_calls"]
+    assert f"\n{booked} calls of turns were not made" in CliRunner().invoke(main, words).stdout
+    assert booked == 6  # of 2 turns in training and 5 in the evaluation, one call was made
 
 
 def test_cost_does_not_call_what_may_not_have_been_paid_paid(root: Path) -> None:

@@ -30,12 +30,12 @@ def command(run: str, root: Path, as_json: bool) -> None:
     """
     from orchestrion._cli.display import own_cost_rows
     from orchestrion._store import RunReader, find_run
-    from orchestrion._store.spending import Spent, own_costs, spent_by
+    from orchestrion._store.spending import Spent, own_costs, reused_calls, spent_by
 
     directory = find_run(run, root)
     with RunReader(directory) as store:
         rows, stated = store.journal.rows(), store.stated()
-        costs = own_costs(store)
+        costs, reused = own_costs(store), reused_calls(store, rows, stated)
         evaluations = [f"evaluation of {name}" for name in store.load_evaluations()]
     total = spent_by(rows, lambda row: "all").get("all")
     groups = {group: spent_by(rows, attrgetter(group)) for group in GROUPS}
@@ -48,13 +48,16 @@ def command(run: str, root: Path, as_json: bool) -> None:
             for group, members in groups.items()
         }
         facts = {"run": str(directory), "total": _data(total) if total is not None else None}
-        emit({**facts, **by_group, "stated_by_turns": usage_data(stated), "own_costs": costs})
+        beside = {"stated_by_turns": usage_data(stated), "reused_calls": reused, "own_costs": costs}
+        emit({**facts, **by_group, **beside})
         return
     if total is None:
         click.echo(f"{directory.name}: Orchestrion made no calls to services")
     else:
         answer(f"{directory.name}\n\n{_tables(groups, total)}")
         answer(*_notes(total), *(f"{stage}: {_FREE}" for stage in free))
+    if reused > 0:
+        answer(f"{reused:,} calls of turns were not made: what equal turns gave was reused")
     if stated.calls or stated.tokens or stated.usd:
         answer(
             "reported by agents themselves, or computed again by local models: "

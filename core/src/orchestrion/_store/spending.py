@@ -26,6 +26,10 @@ UNSURE = {
 """What was booked for attempts that gave no answer, by kind."""
 
 
+BESIDE_TURNS = ("verifier", "reward", "trainer", "policy")
+"""Who makes calls that are part of no turn."""
+
+
 @define
 class Spent:
     """Sums over some calls."""
@@ -78,6 +82,20 @@ def spent_by(rows: Sequence[CallRow], name: Callable[[CallRow], Any]) -> dict[An
     for row in rows:
         sums.setdefault(name(row), Spent()).add(row)
     return sums
+
+
+def reused_calls(store: RunReader, rows: Sequence[CallRow], stated: Usage) -> int:
+    """Return how many calls the turns of stored episodes have above those that were made or cached.
+
+    The training of baselines, whose episodes are not stored, is left out.
+    """
+    made = [
+        row.usage.calls + (row.kind == "cached")
+        for row in rows
+        if row.who not in BESIDE_TURNS and not row.stage.startswith("training of ")
+    ]
+    taken = sum(usage.calls for usage in store.usage_by_source().values())
+    return max(0, taken - stated.calls - sum(made))
 
 
 def own_costs(store: RunReader) -> dict[str, Any]:
