@@ -209,6 +209,12 @@ def test_a_share_of_the_fields_is_not_solved() -> None:
     assert scores(settings, '{"a": 1, "b": 2}') == Scores(1.0, True)
 
 
+def test_a_wrong_answer_is_stored_beside_what_was_wanted() -> None:
+    settings = task(rows=[{"question": "q", "answer": "Rome"}], extract="[A-Z][a-z]+")
+    assert scores(settings, "it is Paris").checks == {"answer": "got 'Paris', want 'Rome'"}
+    assert scores(settings, "it is Rome") == Scores(1.0, True)
+
+
 def test_what_is_extracted_is_judged() -> None:
     extract = {"extract": r"Category:\s*(\w+)"}
     assert right("Category: a? No. Category: b", "b", **extract) == 1

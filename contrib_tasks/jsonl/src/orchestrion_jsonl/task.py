@@ -190,7 +190,8 @@ class RunningJsonl(Task):
             return await self._judge_scores(problem, hidden["expected"], answer, calls)
         row = {**hidden["row"], **(problem.data or {}), "question": problem.text}
         value = self.check(answer, hidden["expected"], row)
-        return Scores(value, value == 1.0)
+        checks = {} if value else {"answer": f"got {answer!r:.80}, want {hidden['expected']!r:.80}"}
+        return Scores(value, value == 1.0, checks=checks)
 
     async def _judge_scores(
         self, problem: Problem, expected: Any, answer: str, calls: Calls
