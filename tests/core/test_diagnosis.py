@@ -93,10 +93,26 @@ def test_training_in_which_limits_end_what_is_tried_is_a_warning(tmp_path: Path)
 
     finding = training("never", 0.0, 0.0, 0.0, 0.0)["limits_too_low"]
     assert finding.level == 2
-    assert finding.advice.startswith("raise `limits.turns` or `limits.tokens`: ")
+    assert finding.advice.startswith("let something end an episode (`policy: {stop: true}`")
+    assert "raise `limits.turns` or `limits.tokens`: " in finding.advice
     assert "1 of the first 1 were ended by a limit" in finding.text
     assert "limits_too_low" not in training("solved later", 0.0, 0.0, 0.0, 0.9)
     assert "limits_too_low" not in training("in time", 0.1, 0.0, 0.0, 0.0)
+
+
+def test_a_verifier_that_accepts_nothing_is_a_warning_with_an_example(tmp_path: Path) -> None:
+    def training(name: str, *scores: Scores) -> dict[str, Finding]:
+        store = RunStore.create(tmp_path / name, "", {"seed": 1})
+        episodes = [replace(played(f"0/{i}", 0.0), scores=one) for i, one in enumerate(scores)]
+        store.commit_iteration(0, 0, episodes, {}, checkpoint(0))
+        return found(store)
+
+    wrong = Scores(0.0, checks={"answer": "got 'x', want 'y'"})
+    finding = training("never", wrong, wrong)["never_accepted"]
+    assert finding.level == 2
+    assert "problem 0 was answered 'x' (answer: got 'x', want 'y')" in finding.text
+    assert "never_accepted" not in training("once", wrong, Scores(1.0, True))
+    assert "never_accepted" not in training("in part", wrong, Scores(0.5))
 
 
 def test_an_agent_whose_turns_fail_is_named_with_the_reason_and_is_a_warning_if_most_do(

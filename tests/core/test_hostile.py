@@ -420,10 +420,16 @@ def test_minutes_end_a_run_in_the_middle_of_a_turn_and_it_can_be_resumed(site: S
     assert result.exit_code == 4
     assert "budget.minutes: 0.002 minutes are used up" in result.stderr
     assert status() == "budget"
-    assert "go on with: orchestrion resume" in result.stderr
+    assert "-o budget.minutes=N    # N: the new cap" in result.stderr
     one = ["-o", "budget.minutes=0.002", "-o", "agents.a.does=wait"]
     for command in (["eval", "c.yaml"], ["run", "c.yaml", "--input", "x"]):
         assert invoke(*command, *one).exit_code == 4
+
+
+def test_a_run_that_its_budget_ends_says_what_was_wrong_in_training(site: Site) -> None:
+    result = train("budget.calls=3", "reward=null")
+    assert result.exit_code == 4
+    assert "warning: no episode of training has a reward" in result.stderr
 
 
 def test_what_turns_stated_is_still_spent_when_the_run_is_resumed(site: Site) -> None:

@@ -27,6 +27,7 @@ agents:
   ask: {use: recorded}
 policy: {use: random}
 """
+CREW = "{use: team, members: [one], policy: {use: random}, final: true}"
 
 
 def test_reading_configs_imports_no_array_library_and_no_client(tmp_path: Path) -> None:
@@ -115,6 +116,10 @@ def test_a_config_under_which_no_agent_acts_is_not_used(
         (["limits.turns=2", "policy={use: random}"], []),
         (["limits.turns=1", "agents.stop={use: terminator}"], []),
         (["reward={use: outcome-minus-cost, measure: usd}"], ["`measure: usd` counts no cost"]),
+        (["policy={use: neural}"], ["set `policy.stop: true`, or add an agent"]),
+        (["policy={use: neural, stop: true}"], []),
+        (["policy={use: neural}", "agents.stop={use: terminator}"], []),
+        (["policy={use: neural}", f"agents.crew={CREW}"], []),
     ],
 )
 def test_what_works_and_comes_to_nothing_is_a_warning(

@@ -109,11 +109,19 @@ def doubts(opened: Opened) -> list[str]:
 def _limit_doubts(opened: Opened) -> Iterator[str]:
     """Yield that no episode can end before `limits.turns` ends it, where that is known."""
     config, limit = opened.config, opened.config.limits.turns
+    parts = {path: config.components[path].component for path in (config.policy, *config.roster)}
     ends = has_steps(opened.runtimes["task"]) or any(member.ends for member in opened.roster())
-    if limit is None or ends:
+    if ends or any(getattr(parts[path], "final", False) for path in config.roster):
+        return
+    if getattr(parts[config.policy], "stop", None) is False:
+        yield (
+            f"{config.policy}.stop: false, and no agent is known to end an episode: unless an "
+            "agent's output is `final`, each goes on until a limit ends it, and never counts as "
+            f"solved; set `{config.policy}.stop: true`, or add an agent such as `terminator`"
+        )
         return
     longest = None if config.stages else getattr(opened.runtimes[config.policy], "longest", None)
-    if limit <= (longest or 1):
+    if limit is not None and limit <= (longest or 1):
         yield (
             f"limits.turns: {limit} leaves no decision to end an episode after its last turn, and "
             "an episode that a limit ends never counts as solved; unless that turn is `final`, set "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from contextlib import suppress
 from pathlib import Path
 
 from orchestrion._cli.common import answer, emit, failure_lines, note
-from orchestrion._cli.display import Display, report_lines, training_lines
+from orchestrion._cli.display import Display, diagnosis_lines, report_lines, training_lines
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import RunError, StoreError, UsageError
 from orchestrion._importing import printing_aside
@@ -16,7 +17,7 @@ from orchestrion._report import Report
 from orchestrion._run import Conduct, status_after
 from orchestrion._runlog import run_log
 from orchestrion._store import RunStore
-from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
+from orchestrion._store.diagnosis import WARNING, as_document, diagnose, stopped_at_once
 from orchestrion._store.exports import export_run
 from orchestrion._store.names import RUNS
 from orchestrion._store.reader import RunStatus
@@ -83,7 +84,9 @@ def _train(run: Conduct, display: Display) -> Report:
         if run.store.discarded:
             display.say("nothing was run, and the run's folder is removed")
         elif status != "failed":
-            for line in [*_evaluated_lines(run), go_on]:
+            cap = re.match(r"budget\.\w+(?=: )", reason)
+            raised = f" -o {cap[0]}=N    # N: the new cap" if cap else ""
+            for line in [*_evaluated_lines(run), *_warning_lines(run), f"{go_on}{raised}"]:
                 display.say(line)
         elif run.begun and isinstance(error, UsageError):
             # The config is wrong, and a run cannot be resumed with another one.
@@ -111,6 +114,11 @@ def _evaluated_lines(run: Conduct) -> list[str]:
     missing = [name for name in run.config.evaluation.baselines if name not in report.outcomes]
     rest = [f"not evaluated yet: {', '.join(missing)}"] if missing else []
     return ["", *report_lines(report), *rest, ""]
+
+
+def _warning_lines(run: Conduct) -> list[str]:
+    """Return what went wrong in the training of a run that ended early; notes can wait."""
+    return diagnosis_lines([f for f in diagnose(run.store) if f.level == WARNING])
 
 
 def _note_end(run: Conduct, status: RunStatus, detail: str) -> None:

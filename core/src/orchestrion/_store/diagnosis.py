@@ -11,15 +11,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from attrs import asdict, frozen
 
-from orchestrion._records import JSON, Status
+from orchestrion._records import JSON, TRAINING, Status
 from orchestrion._report import LEARNED, Outcomes, Verdict, enumerated, paired
 from orchestrion._statistics import mean
-from orchestrion._store.conduct import completed_by
+from orchestrion._store.conduct import EPISODES, completed_by
 from orchestrion._store.reader import Iteration, RunReader
 from orchestrion._stored import stored_config
 
@@ -61,6 +61,7 @@ def diagnose(store: RunReader) -> list[Finding]:
         *_without_reward(last_stage),
         *_failing(store, last_stage),
         *_never_in_time(store, last_stage),
+        *_never_accepted(store, last_stage),
         *cut_off(evaluations.get(LEARNED, {}).get("outcomes", {})),
         *_given_up(evaluations),
         *_not_ahead(store, evaluations, _rewards(last_stage)),
@@ -152,9 +153,32 @@ def _never_in_time(store: RunReader, iterations: Sequence[Iteration]) -> Iterato
             WARNING,
             f"no episode of training was solved, and {ended} of the first {first.episodes} were "
             "ended by a limit; such an episode never counts as solved",
-            f"raise {' or '.join(limits) or '`limits.turns`'}: to end an episode takes a decision "
-            "more than its turns; if the policy cannot stop, add an agent that ends an episode, "
-            "such as `terminator`",
+            "let something end an episode (`policy: {stop: true}` in `neural`, or an agent such as "
+            f"`terminator`); if it can, raise {' or '.join(limits) or '`limits.turns`'}: stopping "
+            "takes a decision more than the turns",
+        )
+
+
+def _never_accepted(store: RunReader, iterations: Sequence[Iteration]) -> Iterator[Finding]:
+    """Find that the verifier gave no credit to any answer, and show one of them."""
+    if any(iteration.successes for iteration in iterations):
+        return
+    example = ""
+    for stored in islice(store.episodes(source=TRAINING, stage=iterations[-1].stage), EPISODES):
+        answer, scores = stored.episode.answer, stored.episode.scores
+        if scores is not None and (scores.value or scores.success):
+            return
+        if answer and scores is not None and not example:
+            checks = "; ".join(f"{name}: {text}" for name, text in scores.checks.items())
+            example = f"problem {stored.episode.problem.id} was answered {answer!r:.200}"
+            example += f" ({checks:.300})" if checks else ""
+    if example:
+        yield Finding(
+            "never_accepted",
+            WARNING,
+            f"the verifier accepted no answer in training; e.g. {example}",
+            "see whether such an answer is right: the task decides how answers are read and "
+            "compared (`extract` and `check` in `jsonl`); else add agents that can solve it",
         )
 
 
