@@ -259,7 +259,9 @@ def test_only_the_same_problems_are_compared() -> None:
     rows = outcomes([episode("p", 1.0), episode("q", 0.0)])
 
     def judged(digests: str, **task: object) -> ComparedResult:
-        return ComparedResult("x", rows, digests=dict(zip("pq", digests, strict=False)), task=task)
+        return ComparedResult(
+            "x", rows, digests=dict(zip("pq", digests, strict=False)), config={"task": task}
+        )
 
     assert compare_outcomes(judged("12"), judged("12", test=3)).notes == ()
     partly = compare_outcomes(judged("12"), judged("13"))
@@ -275,6 +277,24 @@ def test_only_the_same_problems_are_compared() -> None:
         compare_outcomes(judged("12", seed=1), judged("34", seed=2))
     with pytest.raises(UsageError, match="evaluate both again"):
         compare_outcomes(judged(""), judged("12"))
+
+
+def test_settings_of_the_team_that_differ_are_named() -> None:
+    rows = outcomes([episode("p", 1.0)])
+
+    def judged(run: str, says: str = "", **more: int) -> ComparedResult:
+        config = {
+            "run": {"name": run},
+            "agents": {"writer": {"use": "chat", "prompt": says, **more}},
+        }
+        return ComparedResult(run, rows, digests={"p": "1"}, config=config)
+
+    assert compare_outcomes(judged("x"), judged("y")).notes == ()
+    notes = compare_outcomes(judged("x", "Be brief."), judged("y", "Be long.")).notes
+    told = 'agents.writer.prompt is "Be brief." in A and "Be long." in B'
+    assert notes == (f"their settings differ: {told}",)
+    [many] = compare_outcomes(judged("x"), judged("y", **{f"s{i}": i for i in range(9)})).notes
+    assert many.endswith("agents.writer.s7 is null in A and 7 in B, and 1 more")
 
 
 def test_convergence_is_where_nine_tenths_of_the_rise_are_reached() -> None:
