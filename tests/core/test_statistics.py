@@ -156,7 +156,7 @@ def test_small_costs_keep_their_digits_and_every_cost_its_unit() -> None:
     assert "cost (US dollars)" in table
     assert "0.000480 [0.0" in table
     own = report_of(learned=[episode("p", 1.0, 119.04, usd=0.5)])
-    assert own.unit == "own unit"
+    assert own.unit == "agents' unit"
     assert cost_text(Usage(calls=1, cost=1.0)) == "cost 1"
     assert cost_text(Usage(calls=1, usd=1.0, cost=1.0)) == "cost 1 US dollars"
     assert "119 [119, 119]" in "\n".join(report_lines(own))
@@ -235,10 +235,10 @@ def test_what_limits_a_comparison_is_said() -> None:
     own, dear = (outcomes([episode("p", 1.0, usd=usd, cost=0.5)]) for usd in (0.0, 0.5))
     first = ComparedResult("x", own, seeds=1, digests={"p": "p"})
     second = ComparedResult("y", dear, seeds=3, digests={"p": "p"})
-    assert (first.unit, second.unit) == ("own unit", "US dollars")
+    assert (first.unit, second.unit) == ("agents' unit", "US dollars")
     found = compare_outcomes(first, second)
     assert found.notes == (
-        "costs are not compared: A has own unit, B has US dollars",
+        "costs are not compared: A has agents' unit, B has US dollars",
         "A tried each problem 1 times, B 3 times",
     )
     assert ("cost" in found.means, found.several) == (False, True)

@@ -123,6 +123,7 @@ def test_turns_are_counted_also_where_no_service_is_called(tmp_path: Path) -> No
     assert "training of best-sequence" in told
     assert "what agents take by themselves" in told
     assert "costs nothing" not in told
+    assert "turns of agents" in told
 
 
 def test_costs_in_the_agents_own_unit_have_a_column_and_a_budget(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_costs_in_the_agents_own_unit_have_a_column_and_a_budget(tmp_path: Path)
     problems = json.loads(here("train", "c.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)
     most = problems["bound"]["total"]["cost"]
     assert most == 14 * problems["problems"]["test"]
-    assert "cost (own unit)" in told
+    assert "cost (agents' unit)" in told
     assert "budget.cost: 10 may run out; the run then ends and can be resumed with more" in told
 
 
