@@ -282,18 +282,15 @@ def test_only_the_same_problems_are_compared() -> None:
 def test_settings_of_the_team_that_differ_are_named() -> None:
     rows = outcomes([episode("p", 1.0)])
 
-    def judged(run: str, says: str = "", **more: int) -> ComparedResult:
-        config = {
-            "run": {"name": run},
-            "agents": {"writer": {"use": "chat", "prompt": says, **more}},
-        }
+    def judged(run: str, says: str = "", **more: object) -> ComparedResult:
+        config = {"run": {"name": run}, "agents": {"writer": {"prompt": says, **more}}}
         return ComparedResult(run, rows, digests={"p": "1"}, config=config)
 
     assert compare_outcomes(judged("x"), judged("y")).notes == ()
     notes = compare_outcomes(judged("x", "Be brief."), judged("y", "Be long.")).notes
     told = 'agents.writer.prompt is "Be brief." in A and "Be long." in B'
     assert notes == (f"their settings differ: {told}",)
-    [many] = compare_outcomes(judged("x"), judged("y", **{f"s{i}": i for i in range(9)})).notes
+    [many] = compare_outcomes(judged("x"), judged("y", "", **{f"s{i}": i for i in range(9)})).notes
     assert many.endswith("agents.writer.s7 is null in A and 7 in B, and 1 more")
 
 

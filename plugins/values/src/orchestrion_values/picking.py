@@ -182,8 +182,11 @@ class Picker(ValueLearner):
 
     def _most(self, i: int) -> int:
         """Return the episodes of the trainer that plays the most up to iteration `i`."""
-        learners = self._learners.values()
-        return max(sum(it.sizes[: i * it.iterations // self._later]) for it in learners)
+        episodes: list[int] = [
+            sum(learner.sizes[: i * learner.iterations // self._later])
+            for learner in self._learners.values()
+        ]
+        return max(episodes)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Play the first episodes, or run the next part of the picked trainer."""
