@@ -170,7 +170,9 @@ def test_kinds_that_are_stopped_at_once_are_a_warning(tmp_path: Path, by_agent: 
     sums = [played(f"learned/{i}", 0.9) for i in range(20, 40)]
     finding = found(run(tmp_path / "run", learned=[*riddles, *sums]))["stopped_at_once"]
     assert (finding.about, finding.level) == (("riddles",), 2)
-    assert "1 of 2 kinds of problems: riddles" in finding.text
+    assert "in 1 of 2 categories of problems: riddles" in finding.text
+    alone = found(run(tmp_path / "alone", learned=riddles))["stopped_at_once"]
+    assert alone.text == "what was learned stops at once on most problems"
 
 
 def test_stopping_at_once_is_fine_where_it_pays_and_nothing_pays_more(tmp_path: Path) -> None:

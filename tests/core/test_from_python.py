@@ -140,6 +140,8 @@ def test_the_command_line_imports_from_the_current_folder(tmp_path: Path) -> Non
     ("value", "words"),
     [
         (KitAgent(), "agents.a.use: a KitAgent cannot stand in a config"),
+        (KitAgent(), "by its class (with the methods of `Agent`, see docs/python.md)"),
+        ("textwrap:dedent", "is a function, not a class; write an attrs class with the methods of"),
         ("no_such_module:Mine", "nor is there a module 'no_such_module'"),
         ("orchestrion.testing._stage:Mine", "has no attribute 'Mine'"),
         (Path, "write @attrs.frozen above"),

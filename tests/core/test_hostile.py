@@ -450,6 +450,7 @@ def test_a_config_edited_in_a_runs_folder_is_used_by_nobody(site: Site) -> None:
         result = invoke(*words)
         assert result.exit_code == 2
         assert "as it was" in result.stderr
+        assert "(agents.a.says)" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -146,11 +146,11 @@ PUBLIC = {
         Allowance AskedTeam ComparedResult Comparison EpisodeFilter EpisodeOrder EpisodePage
         EpisodeRow Estimate Finding Forecast Glance Iteration Progress Report Route Router Run
         RunLock RunReader RunStore StoredCall StoredEpisode TeamAnswer Trained add_note aevaluate
-        aresume as_data atrain compare_outcomes convergence diagnose difference estimate evaluate
-        fewer_collections find_run forecast_of glance load make_folder manifest mean
-        newest_checkpoint newest_states open_run orders_by_category paying problem_and_turns resume
-        router run_directory run_folders run_identity spent_before stored_config stored_report
-        stored_results structure train write_atomic
+        aresume as_data atrain compare_outcomes convergence diagnose difference dollars_by_part
+        estimate evaluate fewer_collections find_run forecast_of glance load make_folder manifest
+        mean newest_checkpoint newest_states open_run orders_by_category paying problem_and_turns
+        resume router run_directory run_folders run_identity spent_before stored_config
+        stored_report stored_results structure train write_atomic
     """.split(),
     "orchestrion.cli": """
         Impatient Main Options UVICORN answer block_option emit find_config in_loop json_option

@@ -158,5 +158,5 @@ def test_what_cannot_be_compared_is_refused(run: Path) -> None:
         replayed(run)
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("seed: 2", "seed: 3"))
-    with pytest.raises(UsageError, match=r"its config.yaml, or .* was changed"):
+    with pytest.raises(UsageError, match=r"its config.yaml, or .* was changed .* \(seed\);"):
         replayed(run)

@@ -133,6 +133,26 @@ def test_the_next_agent_hangs_on_who_spoke_since_the_question(tmp_path: Path) ->
     assert route.decide("a question", taken).agent == "a"
 
 
+def test_turns_of_messages_cost_what_they_did_in_the_run(tmp_path: Path) -> None:
+    agent = {"use": "function", "function": "builtins:str", "cost": 3}
+    agents = {"a": agent, "b": {**agent, "cost": 5}}
+    policy = {"use": "sequence", "steps": ["a", "b"]}
+    rows = {"use": "jsonl", "rows": [{"question": "one", "answer": "x"}]}
+    given = {"task": rows, "agents": agents, "evaluation": {"split": "train"}}
+    run = o.train(config(tmp_path, policy, **given), tmp_path / "run")
+    route = o.router(run.path)
+    shown = route.decide(said("a", "b")).situation.trajectory.turns
+    assert [turn.usage.cost for turn in shown] == [3, 5]
+    taken = [o.Turn(0, "b", output=Output("done", usage=o.Usage(cost=1)))]
+    told = route.decide("a question", taken).situation.trajectory.turns
+    assert [turn.usage.cost for turn in told] == [1]
+    lean = {**given, "run": {"retention": "episodes"}}
+    route = o.router(o.train(config(tmp_path, policy, **lean), tmp_path / "lean").path)
+    with pytest.warns(UserWarning, match="the run kept no turns"):
+        route(said("a"))
+    route(said("a"))
+
+
 def test_what_was_chosen_has_its_probability(tmp_path: Path) -> None:
     route = o.router(config(tmp_path, {"use": f"{HERE}:Weighs"}))
     chosen = [route.decide(said("a")) for _ in range(40)]

@@ -170,7 +170,7 @@ def test_small_costs_keep_their_digits_and_every_cost_its_unit() -> None:
     assert "cost (US dollars)" in table
     assert "0.000480 [0.0" in table
     own = report_of(learned=[episode("p", 1.0, 119.04, usd=0.5)])
-    assert own.unit == "own unit"
+    assert own.unit == "agents' unit"
     assert cost_text(Usage(calls=1, cost=1.0)) == "cost 1"
     assert cost_text(Usage(calls=1, usd=1.0, cost=1.0)) == "cost 1 US dollars"
     assert "119 [119, 119]" in "\n".join(report_lines(own))
@@ -249,10 +249,10 @@ def test_what_limits_a_comparison_is_said() -> None:
     own, dear = (outcomes([episode("p", 1.0, usd=usd, cost=0.5)]) for usd in (0.0, 0.5))
     first = ComparedResult("x", own, seeds=1, digests={"p": "p"})
     second = ComparedResult("y", dear, seeds=3, digests={"p": "p"})
-    assert (first.unit, second.unit) == ("own unit", "US dollars")
+    assert (first.unit, second.unit) == ("agents' unit", "US dollars")
     found = compare_outcomes(first, second)
     assert found.notes == (
-        "costs are not compared: A has own unit, B has US dollars",
+        "costs are not compared: A has agents' unit, B has US dollars",
         "A tried each problem 1 times, B 3 times",
     )
     assert ("cost" in found.means, found.several) == (False, True)
@@ -264,7 +264,7 @@ def test_a_result_that_cost_nothing_is_compared_in_the_unit_of_the_other() -> No
         found = compare_outcomes(*(of("x", rows) for rows in pair))
         assert (found.unit, found.notes) == ("US dollars", ())
         assert abs(found.means["cost"][2].mean) == 0.5
-    assert compare_outcomes(of("x", free), of("y", free)).unit == "own unit"
+    assert compare_outcomes(of("x", free), of("y", free)).unit == "agents' unit"
 
 
 def test_a_comparison_names_twenty_problems_and_counts_the_rest() -> None:
@@ -282,7 +282,9 @@ def test_only_the_same_problems_are_compared() -> None:
     rows = outcomes([episode("p", 1.0), episode("q", 0.0)])
 
     def judged(digests: str, **task: object) -> ComparedResult:
-        return ComparedResult("x", rows, digests=dict(zip("pq", digests, strict=False)), task=task)
+        return ComparedResult(
+            "x", rows, digests=dict(zip("pq", digests, strict=False)), config={"task": task}
+        )
 
     assert compare_outcomes(judged("12"), judged("12", test=3)).notes == ()
     partly = compare_outcomes(judged("12"), judged("13"))
@@ -298,6 +300,21 @@ def test_only_the_same_problems_are_compared() -> None:
         compare_outcomes(judged("12", seed=1), judged("34", seed=2))
     with pytest.raises(UsageError, match="evaluate both again"):
         compare_outcomes(judged(""), judged("12"))
+
+
+def test_settings_of_the_team_that_differ_are_named() -> None:
+    rows = outcomes([episode("p", 1.0)])
+
+    def judged(run: str, says: str = "", **more: object) -> ComparedResult:
+        config = {"run": {"name": run}, "agents": {"writer": {"prompt": says, **more}}}
+        return ComparedResult(run, rows, digests={"p": "1"}, config=config)
+
+    assert compare_outcomes(judged("x"), judged("y")).notes == ()
+    notes = compare_outcomes(judged("x", "Be brief."), judged("y", "Be long.")).notes
+    told = 'agents.writer.prompt is "Be brief." in A and "Be long." in B'
+    assert notes == (f"their settings differ: {told}",)
+    [many] = compare_outcomes(judged("x"), judged("y", "", **{f"s{i}": i for i in range(9)})).notes
+    assert many.endswith("agents.writer.s7 is null in A and 7 in B, and 1 more")
 
 
 def test_convergence_is_where_nine_tenths_of_the_rise_are_reached() -> None:

@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestrion import Output, Trajectory, Turn, Usage, UsageError, replace
-from orchestrion._engine.calls import Recorded
-from orchestrion._engine.recording import Facts
+from orchestrion._engine.recording import Facts, Recorded
 from orchestrion.cli import main
 from orchestrion.runs import RunReader, RunStore, find_run
 from tests.core.store_support import checkpoint, episode
@@ -145,6 +144,18 @@ def test_cost_names_an_evaluation_that_made_no_calls(root: Path) -> None:
     assert by_stage["evaluation of test"]["calls"] == 0
 
 
+def test_show_tells_what_dollars_were_spent_on(root: Path) -> None:
+    assert "spent on" not in invoke(root, "show", "relay-1").stdout
+    stages = ("trainer", "training of random", "evaluation of random", "evaluation of learned")
+    with RunStore.open(root / "relay-1") as store:
+        for usd, stage in enumerate(stages, start=1):
+            facts = Facts(stage=stage)
+            call = Recorded(stage, "request", "answer", Usage(1, 10, 5, usd), facts=facts)
+            store.journal.put_many([call])
+    told = " ".join(invoke(root, "show", "relay-1").stdout.split())
+    assert "spent on training 1.00, baselines 5.00, evaluation 4.00 US dollars" in told
+
+
 def test_costs_in_the_agents_own_unit_are_told_by_agent_and_part(root: Path) -> None:
     with RunStore.open(root / "relay-1") as store:
         store.save_evaluation("random", {}, [episode("random/0", turns=1)])
@@ -153,14 +164,16 @@ def test_costs_in_the_agents_own_unit_are_told_by_agent_and_part(root: Path) -> 
         invoke(root, "show", "relay-1").stdout,
         CliRunner().invoke(main, words).stdout,
     ):
-        assert [" ".join(line.split()) for line in output.splitlines() if "own unit" in line] == [
-            "cost of training 4 (own unit): worker 4",
-            "cost of evaluating random 2 (own unit): worker 2",
+        assert [
+            " ".join(line.split()) for line in output.splitlines() if "agents' unit" in line
+        ] == [
+            "cost of training 4 (agents' unit): worker 4",
+            "cost of evaluating random 2 (agents' unit): worker 2",
         ]
     costs = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)["own_costs"]
     assert costs["random"] == {"cost": 2.0, "agents": {"worker": 2.0}}
     assert invoke(root, "prune", "relay-1", "--retention", "episodes").exit_code == 0
-    assert "4 (own unit)\n" in CliRunner().invoke(main, words).stdout
+    assert "4 (agents' unit)\n" in CliRunner().invoke(main, words).stdout
 
 
 def test_cost_says_how_many_calls_of_turns_were_reused(root: Path) -> None:

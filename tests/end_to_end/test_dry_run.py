@@ -123,6 +123,7 @@ def test_turns_are_counted_also_where_no_service_is_called(tmp_path: Path) -> No
     assert "training of best-sequence" in told
     assert "what agents take by themselves" in told
     assert "costs nothing" not in told
+    assert "turns of agents" in told
 
 
 def test_costs_in_the_agents_own_unit_have_a_column_and_a_budget(tmp_path: Path) -> None:
@@ -138,5 +139,27 @@ def test_costs_in_the_agents_own_unit_have_a_column_and_a_budget(tmp_path: Path)
     problems = json.loads(here("train", "c.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)
     most = problems["bound"]["total"]["cost"]
     assert most == 14 * problems["problems"]["test"]
-    assert "cost (own unit)" in told
+    assert "cost (agents' unit)" in told
     assert "budget.cost: 10 may run out; the run then ends and can be resumed with more" in told
+
+
+@pytest.mark.parametrize(
+    ("task", "is_shown"),
+    [("{use: jsonl, rows: [{question: one, answer: x}]}", False), ("{use: relay}", True)],
+)
+def test_what_a_task_shows_counts_only_where_it_shows_something(
+    task: str, is_shown: bool, tmp_path: Path
+) -> None:
+    config = (
+        f"task: {task}\nspeakers: {{s: {{use: clerk}}}}\n"
+        "models: {m: {use: offline, speaker: s}}\nagents: {a: {use: chat, model: m}}\n"
+        "policy: {use: sequence, steps: [a]}\nevaluation: {split: train, episodes: 1}\n"
+    )
+    (tmp_path / "c.yaml").write_text(config)
+
+    def tokens(observation: int) -> int:
+        given = load(tmp_path / "c.yaml", [f"agents.a.sees.observation={observation}"])
+        return asyncio.run(bound_of(given)).total.input_tokens
+
+    assert (tokens(4000) - tokens(0) > 4000) == is_shown
+    assert is_shown or tokens(4000) == tokens(0)

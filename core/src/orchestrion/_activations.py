@@ -76,7 +76,7 @@ class Activations:
         turns = sum(self.turns.values()) / self.episodes if self.episodes else 0.0
         return [
             f"{self.episodes} episodes with {turns:.2f} turns on average",
-            f"compactness {self.compactness:.2f} edges per active agent",
+            f"{self.compactness:.2f} different steps from agent to agent, per active agent",
             f"cycles in an episode: {counted}; mean length {self.cycle_length:.2f}",
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import Factory, frozen
@@ -16,6 +16,12 @@ from orchestrion._statistics import Estimate, mean
 SIZES = ("train", "validation", "test")
 """Settings of a task that say how many problems a split has: they change no problem."""
 
+_APART = ("task", "run", "budget", "evaluation")
+"""Sections of a config that say nothing of the team: the task's are told with the problems."""
+
+_NAMED = 8
+"""At most so many settings of the team are named."""
+
 
 @frozen
 class ComparedResult:
@@ -26,14 +32,14 @@ class ComparedResult:
         outcomes: by problem.
         seeds: tries per problem.
         digests: see `Report.digests`.
-        task: settings of the task that the problems are from, if known.
+        config: with which it was made, if known; at least the task that the problems are from.
     """
 
     name: str
     outcomes: Outcomes
     seeds: int = 1
     digests: Mapping[str, str] = Factory(dict)
-    task: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] = Factory(dict)
 
     @property
     def unit(self) -> str:
@@ -88,6 +94,7 @@ def compare_outcomes(first: ComparedResult, second: ComparedResult) -> Compariso
     if units[0] != units[-1]:
         del means["cost"]
         notes.append(f"costs are not compared: A has {units[0]}, B has {units[-1]}")
+    notes += _config_note(first.config, second.config)
     if first.seeds != second.seeds:
         notes.append(f"A tried each problem {first.seeds} times, B {second.seeds} times")
 
@@ -118,7 +125,8 @@ def _shared(first: ComparedResult, second: ComparedResult) -> tuple[list[str], l
             "their problems are; evaluate both again with `orchestrion eval`"
         )
     shared = [id for id in ids if first.digests.get(id) == second.digests.get(id)]
-    settings = ", ".join(_differing_settings(first.task or {}, second.task or {}))
+    tasks = (judged.config.get("task") or {} for judged in (first, second))
+    settings = ", ".join(_differing_settings(*tasks))
     notes = []
     if not shared:
         because = f" (the settings of their tasks differ: {settings})" if settings else ""
@@ -139,10 +147,35 @@ def _shared(first: ComparedResult, second: ComparedResult) -> tuple[list[str], l
 def _differing_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Return how each setting differs, sizes of splits left out."""
     return [
-        f"{name} is {_short(first.get(name))} in A and {_short(second.get(name))} in B"
-        for name in dict.fromkeys([*first, *second])
-        if name not in SIZES and first.get(name) != second.get(name)
+        f"{path} is {_short(ours)} in A and {_short(theirs)} in B"
+        for path, ours, theirs in differences(first, second)
+        if path not in SIZES
     ]
+
+
+def _config_note(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """Return a note of the settings of team, policy and trainer that differ; none if unknown."""
+    if not (first.get("agents") and second.get("agents")):
+        return []  # a file of an earlier version has the task's settings alone
+    teams = ({k: v for k, v in config.items() if k not in _APART} for config in (first, second))
+    texts = _differing_settings(*teams)
+    more = f", and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return [f"their settings differ: {', '.join(texts[:_NAMED])}{more}"] if texts else []
+
+
+def differences(then: Any, now: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path and both values of each place where two JSON values differ."""
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys([*then, *now]):
+            inside = f"{path}.{name}" if path else name
+            yield from differences(then.get(name), now.get(name), inside)
+    elif isinstance(then, list) and isinstance(now, list):
+        for i, (before, after) in enumerate(zip(then, now, strict=False)):
+            yield from differences(before, after, f"{path}[{i}]")
+        if len(then) != len(now):
+            yield f"length of {path}", len(then), len(now)
+    elif then != now and not (then != then and now != now):  # two unknown prices are alike
+        yield path, then, now
 
 
 def _short(value: Any) -> str:

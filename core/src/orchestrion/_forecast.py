@@ -17,7 +17,7 @@ from typing import Any
 from attrs import frozen
 
 from orchestrion._bounds import ceiling_of, times, turn_ceilings, turns_of
-from orchestrion._engine.checks import iterations_of, problems_of
+from orchestrion._engine.checks import has_steps, iterations_of, problems_of
 from orchestrion._engine.opening import Opened
 from orchestrion._errors import OrchestrionError, RunError
 from orchestrion._guards import calling, place_of
@@ -121,8 +121,11 @@ class _Bounded:
 
     place: str
     sources: tuple[Any, ...]
+    is_shown: bool = False  # what the environment shows
 
     def ceiling(self, tokens: int) -> Usage | None:
+        if self.is_shown:
+            tokens += max(getattr(source, "observes", 0) for source in self.sources)
         with calling(self.place, "ceiling"):
             bounds = (ceiling_of(source, tokens) for source in self.sources)
             return next((bound for bound in bounds if bound is not None), None)
@@ -133,6 +136,7 @@ class _Forecaster:
         self.opened, self.config = opened, opened.config
         self.limit = self.config.limits.turns
         task, place = opened.runtimes["task"], place_of(self.config, "task")
+        self.shows = has_steps(task)
         self.sizes = sizes_of(opened)
         self.tokens = 0
         """Of the longest problem."""
@@ -256,7 +260,7 @@ class _Forecaster:
     def _bounded(self, path: str) -> _Bounded:
         runtime = self.opened.runtimes[path]
         settings = self.config.components[path].wired(self.opened.runtimes)
-        return _Bounded(place_of(self.config, path), (runtime, settings))
+        return _Bounded(place_of(self.config, path), (runtime, settings), self.shows)
 
     def _episode(
         self, agents: Sequence[str], turns: int | None

@@ -86,8 +86,10 @@ def resolve_here(path: str) -> Any:
                 raise
 
 
-def own_class(module: str, name: str) -> type | None:
+def own_class(module: str, name: str, interface: str) -> type | None:
     """Return a class of the user's own, which needs no plugin; None if there is no such module.
+
+    `interface` is that of its kind, as "module:Protocol".
 
     Raises:
         PluginError: it cannot be imported, or is no class.
@@ -111,7 +113,11 @@ def own_class(module: str, name: str) -> type | None:
         reason = reason_of(error) + (hint if in_notebook else "")
         raise PluginError(f"{path} cannot be imported: {reason}") from error
     if not isinstance(value, type):
-        raise PluginError(f"{path} is {article(type(value).__name__)}, not a class")
+        raise PluginError(
+            f"{path} is {article(type(value).__name__)}, not a class; write an attrs class with "
+            f"the methods of `{interface.partition(':')[2]}`, see 'A class of your own' "
+            "in docs/python.md"
+        )
     if in_notebook:
         warnings.warn(
             f"{path} is defined in a notebook or script: this process can train it, but a later "

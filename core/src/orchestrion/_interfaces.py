@@ -366,6 +366,15 @@ class Agent(Protocol):
         """Return whether the agent always ends the episode: its output is always `final`."""
         return False
 
+    @property
+    def observes(self) -> int:
+        """Return the most tokens that it reads of what the task's environment shows.
+
+        A dry run adds them to those of `ceiling` if the task has an environment. The settings can
+        state it instead.
+        """
+        return 0
+
     def act(self, view: View, key: Key, calls: Calls) -> Output | Awaitable[Output]:
         """Do one turn. Raising fails the turn; the episode goes on and the policy sees it."""
         ...

@@ -275,7 +275,7 @@ class Plugins:
         if colon and self._named(owner):
             return self._find_in(self.get(owner), the_kind, name)
         if colon:
-            if own_class(owner, name) is not None:
+            if own_class(owner, name, the_kind.interface) is not None:
                 component = Component(name, use, "a class of your own")
                 return Found(the_kind, component, Plugin(owner, owner, "", ""))
             place = f"nor is there a module {owner!r} on sys.path or in the current folder"

@@ -8,7 +8,7 @@ with those of the run, episode by episode and file by file.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import takewhile
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from attrs import evolve, frozen
 
+from orchestrion._comparison import differences
 from orchestrion._errors import ReplayError, RunError, UsageError
 from orchestrion._interfaces import Metrics
 from orchestrion._manifest import changed_versions, manifest
@@ -27,6 +28,7 @@ from orchestrion._run import Conduct
 from orchestrion._store import Checkpoint, Iteration, RunReader, RunStore, read_checkpoint
 from orchestrion._store.exports import export_run
 from orchestrion._store.lock import lock_holder
+from orchestrion._stored import changed_settings
 from orchestrion.config import Config, load
 
 
@@ -142,8 +144,8 @@ def _check(config: Config, recorded: RunReader, directory: Path) -> None:
     begun_with = (recorded.manifest or {}).get("digest")
     if begun_with is not None and not config.is_unchanged(begun_with):
         raise UsageError(
-            f"{directory}: its config.yaml, or what it includes, was changed since the run began; "
-            "put it back as it was"
+            f"{directory}: its config.yaml, or what it includes, was changed since the run began"
+            f"{changed_settings(recorded)}; put it back as it was"
         )
     forgotten = recorded.journal.forgotten()
     if forgotten:
@@ -253,22 +255,9 @@ def _differing_evaluation(recorded: RunReader, store: RunReader) -> str:
 
 def _difference(then: Any, now: Any, place: str = "") -> str:
     """Return in words where two JSON values differ first; "" if they are equal."""
-    for where, before, after in _differences(then, now, place):
-        return f"{where.lstrip('.')} was {_short(before)}, and is {_short(after)} now"
+    for where, before, after in differences(then, now, place):
+        return f"{where} was {_short(before)}, and is {_short(after)} now"
     return ""
-
-
-def _differences(then: Any, now: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(then, dict) and isinstance(now, dict):
-        for name in dict.fromkeys([*then, *now]):
-            yield from _differences(then.get(name), now.get(name), f"{place}.{name}")
-    elif isinstance(then, list) and isinstance(now, list):
-        for i, (before, after) in enumerate(zip(then, now, strict=False)):
-            yield from _differences(before, after, f"{place}[{i}]")
-        if len(then) != len(now):
-            yield f"length of {place.lstrip('.')}", len(then), len(now)
-    elif then != now and not (then != then and now != now):  # two unknown prices are alike
-        yield place, then, now
 
 
 def _short(value: Any) -> str:

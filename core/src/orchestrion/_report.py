@@ -22,7 +22,8 @@ Outcomes = Mapping[str, Mapping[str, float | None]]
 """By problem id: `solved`, `limit` and `failed` as shares of its episodes, `cost`, `usd`, `tokens`,
 `calls`, `turns` and `reward` as means over them, and `missing`, how many have no reward."""
 
-OWN_UNIT = "own unit"
+OWN_UNIT = "agents' unit"
+"""In which agents state their `cost`; it has no name."""
 
 LEARNED = "learned"
 TEAM = "team"

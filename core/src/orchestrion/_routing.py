@@ -31,7 +31,10 @@ from orchestrion._errors import UsageError
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Situation
 from orchestrion._keys import Key
-from orchestrion._records import Decision, Problem, Step, Trajectory, Turn, replace
+from orchestrion._records import Decision, Problem, Step, Trajectory, Turn, Usage, replace
+from orchestrion._report import own_name
+from orchestrion._store import RunReader
+from orchestrion._store.conduct import mean_costs
 from orchestrion._trained import doubt, find
 
 
@@ -114,6 +117,12 @@ class Router:
         self._ends = {member.name for member in roster if member.ends}
         self._turns, self._end = config.limits.turns, end
         self._categories, self._doubted = trained.categories, False
+        self._costs, self._unknown_costs = dict[str, float](), False
+        if trained.directory is not None:
+            with RunReader(trained.directory) as run:
+                self._costs = mean_costs(run, own_name(config))
+                spent = run.usage_by_source().values()
+            self._unknown_costs = not self._costs and any(usage.cost for usage in spent)
         self._key, self._numbers = Key(config.seed).child("route"), count()
         self._lock = threading.Lock()
 
@@ -134,7 +143,8 @@ class Router:
         Args:
             state: the problem as text, or messages, or a mapping or an object with `messages`: the
                 last message of the user is the problem; later ones are turns by agent `name`.
-            turns: further ones, for what messages cannot hold, such as data and usage.
+            turns: further ones, for what messages cannot hold, such as data and usage. Turns of
+                messages count with the mean cost that their agent's turns had in the run.
             key: the randomness of the decision; None for one that only this decision has.
             category: of the problem, as those that the policy learned from have one.
 
@@ -142,7 +152,15 @@ class Router:
             UsageError: the messages cannot be read, or the decision is none for a router.
             RunError: the policy or the task broke its contract.
         """
-        text, past = problem_and_turns(state, self.agents)
+        text, said = problem_and_turns(state, self.agents)
+        past = [self._with_cost(turn) for turn in said]
+        if past and self._unknown_costs:
+            self._unknown_costs = False
+            warnings.warn(
+                "the policy may read what turns cost, which messages do not say, and the run kept "
+                "no turns to estimate it from: give `decide(text, turns)` turns with their usage",
+                stacklevel=2,
+            )
         for turn in turns:
             if turn.agent not in self.agents:
                 raise UsageError(f"a turn is by {turn.agent!r:.80}, which is not in the team")
@@ -159,6 +177,11 @@ class Router:
     def close(self) -> None:
         """Close the components, which else happens when the router is not used any more."""
         self._finalizer()
+
+    def _with_cost(self, turn: Turn) -> Turn:
+        """Return a turn of a message with what its agent's turns cost in the run on average."""
+        cost = self._costs.get(turn.agent, 0.0)
+        return replace(turn, output=replace(turn.output, usage=Usage(cost=cost)))
 
     def _decided(self, problem: Problem, turns: Sequence[Turn], key: Key) -> Route:
         trajectory = Trajectory(turns)

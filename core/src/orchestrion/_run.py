@@ -42,6 +42,7 @@ from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
 from orchestrion._store.shared import SharedAnswers
+from orchestrion._stored import changed_settings
 from orchestrion.config import Baseline, Config
 
 HOPELESS = 10
@@ -250,8 +251,8 @@ class Conduct:
             begun_with = checkpoint.config
         if begun_with is not None and not self.config.is_unchanged(begun_with):
             raise UsageError(
-                f"{self.store.directory}: was begun with another config; start a new run, or put "
-                "the config back as it was"
+                f"{self.store.directory}: was begun with another config"
+                f"{changed_settings(self.store)}; start a new run, or put the config back as it was"
             )
 
     async def _train_stage(self, stage: int, done: int) -> None:

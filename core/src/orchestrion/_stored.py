@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from orchestrion._comparison import ComparedResult
+from orchestrion._comparison import ComparedResult, differences
 from orchestrion._report import Report, of_evaluations, stored_digests
 from orchestrion._store import RunReader
 from orchestrion._store.evaluations import read_evaluation
@@ -17,6 +17,13 @@ from orchestrion._store.evaluations import read_evaluation
 def stored_config(store: RunReader) -> dict[str, Any]:
     """Return the resolved config of a run as plain data."""
     return deepcopy(_parsed(store.config_text))
+
+
+def changed_settings(store: RunReader) -> str:
+    """Return in parentheses which settings of a run's config.yaml were changed; "" if none."""
+    now = _parsed((store.directory / "config.yaml").read_text("utf-8"))
+    paths = [path for path, _, _ in differences(_parsed(store.config_text), now)]
+    return f" ({', '.join(paths)})" if paths else ""
 
 
 @lru_cache(maxsize=32)
@@ -48,7 +55,7 @@ def stored_results(store: RunReader) -> dict[str, ComparedResult]:
     settings, digests = config["evaluation"], stored_digests(evaluations)
     title, seeds = f"{store.directory.name} ({settings['split']})", settings["seeds"]
     return {
-        contender: ComparedResult(title, stored["outcomes"], seeds, digests, config["task"])
+        contender: ComparedResult(title, stored["outcomes"], seeds, digests, config)
         for contender, stored in evaluations.items()
     }
 
@@ -56,9 +63,10 @@ def stored_results(store: RunReader) -> dict[str, ComparedResult]:
 def results_of_file(path: Path) -> dict[str, ComparedResult]:
     """Return the results in a file of an evaluation, by contender."""
     document = read_evaluation(path)
-    report, task = document["report"], document.get("task")
+    report = document["report"]
+    config = document.get("config") or {"task": document.get("task")}
     title, digests = f"{path} ({report['split']})", report.get("digests", {})
     return {
-        contender: ComparedResult(title, outcomes, report["seeds"], digests, task)
+        contender: ComparedResult(title, outcomes, report["seeds"], digests, config)
         for contender, outcomes in report["outcomes"].items()
     }

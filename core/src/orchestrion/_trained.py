@@ -40,6 +40,7 @@ from orchestrion._report import (
 )
 from orchestrion._store import Checkpoint, RunReader, find_run
 from orchestrion._store.shared import SharedAnswers
+from orchestrion._stored import changed_settings
 from orchestrion.config import Config, load
 
 
@@ -329,8 +330,8 @@ def _check_unchanged(path: Path, reader: RunReader, block: Sequence[str]) -> Non
     begun_with = (reader.manifest or {}).get("digest")
     if begun_with is not None and not load(path, block=block).is_unchanged(begun_with):
         raise UsageError(
-            f"{path}: was changed since the run began; put it back as it was, and use -o to try "
-            "what was learned under other settings"
+            f"{path}: was changed since the run began{changed_settings(reader)}; put it back as it "
+            "was, and use -o to try what was learned under other settings"
         )
 
 

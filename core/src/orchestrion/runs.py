@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from orchestrion._store.run_store import RunStore as RunStore
     from orchestrion._store.serial import as_data as as_data
     from orchestrion._store.serial import structure as structure
+    from orchestrion._store.spending import dollars_by_part as dollars_by_part
     from orchestrion._stored import stored_config as stored_config
     from orchestrion._stored import stored_report as stored_report
     from orchestrion._stored import stored_results as stored_results

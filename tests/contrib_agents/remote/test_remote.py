@@ -370,7 +370,7 @@ def test_us_dollars_beside_a_cost_of_another_unit_are_a_warning(
     }
     path = written(tmp_path, agents, reward={"use": "outcome-minus-cost"})
     told = json.loads(here("validate", path, "--json", cwd=tmp_path).stdout)["warnings"]
-    assert ["`measure: cost` adds the US dollars" in text for text in told] == [True] * doubts
+    assert ["`measure: cost` adds up different units" in text for text in told] == [True] * doubts
 
 
 # ---------------------------------------------------------------- encryption

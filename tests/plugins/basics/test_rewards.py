@@ -34,15 +34,23 @@ COSTS = (1.0, 2.5, 0.5)
 def test_a_weight_of_what_no_agent_takes_is_doubted(measure: Any) -> None:
     reward, free = OutcomeMinusCost(measure=measure), Usage(cost=1.0)
     assert f"`measure: {measure}` counts no cost" in reward.doubt([free, Usage()])
-    assert reward.doubt([free, Usage(1, 1, 1, float("nan"))]) == ""
-    assert reward.doubt([free, None]) == ""
+    assert reward.doubt([Usage(), Usage(1, 1, 1, float("nan"))]) == ""
+    assert reward.doubt([Usage(), None]) == ""
     assert OutcomeMinusCost(0.0, measure).doubt([free]) == ""
     assert OutcomeMinusCost().doubt([free]) == ""
 
 
+def test_costs_that_are_no_us_dollars_and_therefore_do_not_count_are_doubted() -> None:
+    dollars, own = Usage(1, 1, 1, 0.1, 0.1), Usage(cost=10.0)
+    doubt = OutcomeMinusCost(measure="usd").doubt
+    assert "leaves out the `cost` that some agents of the team state" in doubt([dollars, own])
+    assert doubt([dollars, None]) == ""
+    assert OutcomeMinusCost(measure="tokens").doubt([dollars, own]) == ""
+
+
 def test_us_dollars_and_costs_of_another_unit_are_doubted() -> None:
     reward, dollars, own = OutcomeMinusCost(), Usage(1, 0, 0, 0.1, 0.1), Usage(cost=10.0)
-    assert "adds the US dollars" in reward.doubt([dollars, None, own])
+    assert "adds up different units" in reward.doubt([dollars, None, own])
     assert reward.doubt([dollars, dollars, Usage(), Usage(1, usd=float("nan"))]) == ""
     assert reward.doubt([own, Usage(1, usd=0.1, cost=1.0)]) == ""
     assert OutcomeMinusCost(0.0).doubt([dollars, own]) == ""

@@ -66,7 +66,7 @@ def test_mermaid_shows_shares_and_widths() -> None:
 def test_dot_is_read_by_graphviz() -> None:
     text = following(FOUND, form="dot")
     assert 'n1 -> n1 [label="3%"' in text
-    assert "compactness" in text
+    assert "different steps from agent to agent" in text
     if dot := shutil.which("dot"):
         subprocess.run([dot, "-Tsvg"], input=text, text=True, check=True, capture_output=True)
 

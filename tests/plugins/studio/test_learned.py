@@ -290,7 +290,7 @@ def test_costs_in_different_units_have_a_plot_each(tmp_path: Path) -> None:
     ):
         plots = compared({"a": own, "b": paid, "c": unknown})["plots"]
     assert [(plot["title"], [line["name"] for line in plot["series"]]) for plot in plots] == [
-        ("Cost, own unit", ["a"]),
+        ("Cost, agents' unit", ["a"]),
         ("Cost, US dollars", ["b"]),
         ("Cost, unit not known yet", ["c"]),
     ]
@@ -417,7 +417,7 @@ def test_markdown_says_first_whether_learning_beat_the_rules(tmp_path: Path) -> 
         text, other = markdown_of(ahead), markdown_of(level)
     assert text.startswith("**Learning beat the baseline: by reward, learned is ahead of chain.**")
     assert other.startswith("**Learning did not beat the baseline: learned solves nothing; by ")
-    assert "| learned | 100.0% [66.4, 100.0] | 0.500 | 0 |  |" in text
+    assert "| learned | 100.0% [66.4, 100.0] | 0.500 | 0 |  | 1 episodes |" in text
     assert "```diff\n+Show `it`.\n```" in text
     assert "- votes: a 2" in text
     assert "- A learned sequence of the baseline chain: critic" in text

@@ -202,9 +202,9 @@ def test_costs_in_the_agents_own_unit_are_shown_where_nothing_was_paid(tmp_path:
     (row,) = client.get("/api/runs").json()["runs"]
     assert (row["usd"], row["cost"]) == (0.0, 12.5)
     text = client.get("/runs").text
-    assert "12.5 own unit" in text
+    assert "12.5 in the agents' unit" in text
     assert "$0.00" not in text
-    assert "<dd>12.5<small> own unit</small></dd>" in client.get("/run/run").text
+    assert "<dd>12.5<small> in the agents' unit</small></dd>" in client.get("/run/run").text
 
 
 def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from orchestrion_values import picking
-from orchestrion_values.auto import candidates
-from orchestrion_values.picking import Look, look, pick
+from orchestrion_values.auto import Auto, candidates
+from orchestrion_values.picking import Look, Picker, look, pick
 from orchestrion_values.policy import RecordedChoice
 
-from orchestrion import UsageError, gather
+from orchestrion import Key, OpenContext, UsageError, gather
 from orchestrion.runs import Progress, RunReader, train
-from tests.plugins.values.support import Notes, episode, policy, relay
+from tests.plugins.values.support import ROSTER, Notes, episode, policy, relay
 
 
 def found(**other: Any) -> Look:
@@ -66,6 +67,16 @@ def test_what_episodes_show_decides(
 )
 def test_the_reason_is_what_was_found(shown: Look, turns: int, expected: str) -> None:
     assert pick(shown, 300, turns)[1].startswith(expected)
+
+
+@pytest.mark.parametrize("episodes", [1, 12, 120, 300])
+def test_the_iterations_are_planned_to_take_the_episodes_of_the_setting(episodes: int) -> None:
+    async def planned() -> int:
+        async with Auto(episodes).open(OpenContext("trainer", Key(1), ROSTER)) as trainer:
+            assert isinstance(trainer, Picker)
+            return sum(trainer.plan(i, {}).episodes for i in range(trainer.iterations))
+
+    assert asyncio.run(planned()) == episodes
 
 
 def test_a_look_counts_what_comes_back() -> None:

@@ -25,7 +25,7 @@ from orchestrion import (
 )
 from orchestrion_chat.forms import Form
 from orchestrion_chat.presets import Role
-from orchestrion_chat.sees import LABEL_TOKENS, Context, Sees
+from orchestrion_chat.sees import BYTES_PER_TOKEN, LABEL_TOKENS, Context, Sees
 from orchestrion_chat.texts import system_text, with_parts
 
 Temperature = Annotated[float, Meta(ge=0, le=2)]
@@ -80,6 +80,11 @@ class ModelAgent:
     async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
         """Yield the agent."""
         yield self.ready()
+
+    @property
+    def observes(self) -> int:
+        """Return the most tokens that it reads of what the task's environment shows."""
+        return self.sees.observation * BYTES_PER_TOKEN
 
     def in_words(self) -> bool:
         """Return whether the model gets the form of its answer in words.

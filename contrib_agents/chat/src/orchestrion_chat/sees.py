@@ -97,8 +97,8 @@ class Sees:
         return Context(text, notes, [*self._attached(view.problem.data), *latest])
 
     def ceiling(self, tokens: int) -> int:
-        """Return a bound of the tokens shown, for problem and turns of so many tokens."""
-        shown = tokens + self.observation * BYTES_PER_TOKEN + 3 * LABEL_TOKENS
+        """Return a bound of the tokens shown, for problem, turns and observation of so many."""
+        shown = tokens + 3 * LABEL_TOKENS
         if self.tokens is not None:
             shown = min(shown, self.tokens * BYTES_PER_TOKEN + LABEL_TOKENS)
         return shown + (len(self.attach) + self.images) * IMAGE_TOKENS

@@ -22,13 +22,23 @@ from orchestrion._statistics import Estimate
 from orchestrion._store import RunReader
 from orchestrion._store.conduct import orders_by_category
 from orchestrion._store.diagnosis import WARNING, Finding, diagnose
+from orchestrion._store.spending import dollars_by_part
 
 EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed_turns".split())
 """The names that `session.summarize` gives, in this order."""
 NAMED = 20
 """Problems that a comparison lists by name."""
-CATEGORIES, RARE = 12, 0.05
-"""Categories of which a report says who was called, and the least share of a second order."""
+CATEGORIES, ORDERS, RARE = 12, 4, 0.05
+"""Categories of which a report says who was called, in how many orders, and their least share."""
+METRIC_WORDS = {
+    "compactness": "edges per active agent",
+    "episodes_to_90": "episodes until 90 % of the rise",
+    "excluded": "episodes without a reward",
+    "fixed": "follows a fixed sequence (1: yes)",
+    "tree_weight": "weight of the trees (0 to 1)",
+    "value_error": "error of predicted rewards",
+}
+"""Metrics whose names say little, in words."""
 _QUIET_SECONDS = 5.0
 """Without a bar, an iteration is shown only if none was for so long."""
 
@@ -253,7 +263,8 @@ def training_lines(store: RunReader) -> list[str]:
     for stage in sorted({iteration.stage for iteration in store.iterations()}):
         last = store.iterations(stage)[-1]
         metrics = [
-            f"{name}\N{NO-BREAK SPACE}{value:.4g}"  # lines are not broken at this space
+            # Lines are not broken at these spaces.
+            f"{METRIC_WORDS.get(name, name)} {value:.4g}".replace(" ", "\N{NO-BREAK SPACE}")
             for name, value in last.metrics.items()
             if name not in EVERY_ITERATION
         ]
@@ -270,15 +281,23 @@ def conduct_lines(store: RunReader) -> list[str]:
         return []
     rows = []
     for category, counts in islice(orders.items(), CATEGORIES):
-        total, [(order, count), *rest] = counts.total(), counts.most_common(2)
-        cells = [f"{count / total:.0%}", visible(order)]
-        if rest and rest[0][1] >= RARE * total:
-            cells[1] += f"; {rest[0][1] / total:.0%} {visible(rest[0][0])}"
-        rows.append([visible(category), *cells] if len(orders) > 1 else cells)
+        total, [first, *rest] = counts.total(), counts.most_common(ORDERS)
+        named = [first, *(order for order in rest if order[1] >= RARE * total)]
+        if others := total - sum(count for _, count in named):
+            named.append(("in other ways", others))
+        shares = [f"{count / total:.0%} {visible(order)}" for order, count in named]
+        rows.append([*([visible(category)] if len(orders) > 1 else []), "; ".join(shares)])
     more = len(orders) - CATEGORIES
     last = [f"  and {more} more categories"] if more > 0 else []
     by = ", by category" if len(orders) > 1 else ""
     return ["", f"what {LEARNED} did{by}:", *(f"  {row}" for row in table_lines(rows)), *last]
+
+
+def dollars_text(store: RunReader) -> str:
+    """Return what a run spent US dollars on; "" if on nothing."""
+    parts = dollars_by_part(store)
+    text = ", ".join(f"{part} {figure(usd, True)}" for part, usd in parts.items())
+    return f"{text} US dollars" if any(parts.values()) else ""
 
 
 def diagnosis_lines(findings: Sequence[Finding]) -> list[str]:

@@ -8,7 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrion._cli.common import answer, emit, failure_lines, note
-from orchestrion._cli.display import Display, diagnosis_lines, report_lines, training_lines
+from orchestrion._cli.display import (
+    Display,
+    diagnosis_lines,
+    dollars_text,
+    report_lines,
+    training_lines,
+)
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import RunError, StoreError, UsageError
 from orchestrion._importing import printing_aside
@@ -56,8 +62,10 @@ def carry_out(
                 }
             )
         else:
-            lines = [*report_lines(report), *training_lines(store), "", f"run: {store.directory}"]
-            answer(*lines, *_next_lines(store.directory))
+            lines = [*report_lines(report), *training_lines(store), ""]
+            if dollars := dollars_text(store):
+                lines.append(f"spent on: {dollars}")
+            answer(*lines, f"run: {store.directory}", *_next_lines(store.directory))
     finally:  # also if standard output is closed
         note(*failure_lines(run.failures))
         _export(store)

@@ -22,6 +22,14 @@ from orchestrion._records import Split, Usage
 from orchestrion._report import OWN_UNIT, amounts, unit_of
 from orchestrion.config import Config
 
+_WHO = {
+    "agents": "turns of agents",
+    "judge": "episodes judged",
+    "policy": "decisions prepared",
+    "trainer": "calls of the trainer",
+}
+"""What a part counts."""
+
 
 def describe(config: Config, as_json: bool, root: Path) -> None:
     """Open the components without network access, and print what a run would do and cost."""
@@ -123,12 +131,12 @@ def _lines(config: Config, bound: Forecast) -> list[str]:
         return [name, who, count, *cells, more]
 
     services = ["calls", "tokens", "US dollars"] * has_calls
-    rows = [["at most", "", "turns or verdicts", *services, *[f"cost ({OWN_UNIT})"] * has_own, ""]]
+    rows = [["at most", "", "number", *services, *[f"cost ({OWN_UNIT})"] * has_own, ""]]
     for part in bound.parts:
         if part.count or part.usage.calls or part.unknown:
             more = "and more" if part.unknown else ""
             count = f"<= {part.count:,}" if part.count else ""
-            rows.append(row(part.part, part.who, count, part.usage, more))
+            rows.append(row(part.part, _WHO[part.who], count, part.usage, more))
     if has_calls or has_own:
         rows.append(row("all", "", "", bound.total, _unknown(bound)))
     if not has_calls:

@@ -70,7 +70,7 @@ def command(
     document = {
         "target": target,
         "overrides": list(overrides),
-        "task": trained.config.resolved()["task"],
+        "config": trained.components.initial.resolved(),
         "report": report.as_json(),
         "failures": trained.failures,
     }

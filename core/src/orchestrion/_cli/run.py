@@ -151,7 +151,8 @@ def _conclude(episode: Episode, judged: bool) -> None:
     text = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
     if episode.observation is not None and episode.observation.text:
         text = episode.observation.text
-    note("answer:")
+    why = "no turn has a text" if episode.turns else "no agent was asked"
+    note("answer:" if text else f"answer: none, as {why}")
     answer(text)
     parts = [episode.status.value, cost_text(episode.usage)]
     if not judged:

@@ -96,6 +96,7 @@ def _detail(store: RunReader) -> dict[str, Any]:
 
 def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> None:
     from orchestrion._cli.display import (
+        dollars_text,
         own_cost_rows,
         problem_lines,
         report_lines,
@@ -113,6 +114,7 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         ("iterations", str(detail["iterations"])),
         ("episodes", f"{episodes['count']}, {episodes['successes']} solved"),
         ("spent", usage_text(store.spend())),
+        *([("spent on", dollars)] if (dollars := dollars_text(store)) else []),
         *own_cost_rows(own_costs(store)),
         ("checkpoint", (detail["checkpoint"] or {}).get("file", "none")),
         *(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from orchestrion._components import KINDS
 from orchestrion._config.nodes import MAX_DEPTH, Node, Source, at_index, at_key
 from orchestrion._suggest import article
 
@@ -63,6 +64,13 @@ def from_plain(value: Any, source: Source, line: int | None = None) -> Node:
     return Node(_nodes(value, Node(None, source, line), "", 0), source, line)
 
 
+def _interface(path: str) -> str:
+    """Return in brackets which methods a class of the section at a path has, if it has one."""
+    section = re.split(r"[.\[]", path)[0]
+    names = [kind.interface.partition(":")[2] for kind in KINDS if kind.section == section]
+    return f" (with the methods of `{names[0]}`, see docs/python.md)" if names else ""
+
+
 def _nodes(value: Any, place: Node, path: str, depth: int) -> Any:
     """Return a value with nodes for what is inside it."""
     if depth > MAX_DEPTH:
@@ -87,8 +95,8 @@ def _nodes(value: Any, place: Node, path: str, depth: int) -> Any:
     if not isinstance(value, type):
         raise ValueError(
             f"{before}{article(type(value).__name__)} cannot stand in a config; it holds "
-            "numbers, texts, lists and mappings. Give a component of your own by its class, with "
-            "its settings beside it: {'use': MyAgent, 'size': 3}"
+            "numbers, texts, lists and mappings. Give a component of your own by its class"
+            f"{_interface(path)}, with its settings beside it: {{'use': MyClass, 'size': 3}}"
         )
     name = value.__qualname__
     if "<locals>" in name:

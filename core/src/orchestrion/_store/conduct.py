@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import groupby, islice
+from math import isfinite
 
 from orchestrion._choices import choice_name
-from orchestrion._records import Episode
+from orchestrion._records import TRAINING, Episode
 from orchestrion._report import LEARNED
+from orchestrion._statistics import mean
 from orchestrion._store.reader import RunReader
 
 EPISODES = 500
@@ -37,6 +39,20 @@ def completed_by(store: RunReader, source: str = LEARNED) -> set[str]:
         for turn in stored.episode.turns
         if turn.status == "completed"
     }
+
+
+def mean_costs(store: RunReader, source: str) -> dict[str, float]:
+    """Return what a turn of each agent cost, in first episodes of training and an evaluation.
+
+    Empty where the run does not keep its turns.
+    """
+    costs: dict[str, list[float]] = {}
+    for part in (TRAINING, source):
+        for stored in islice(store.episodes(source=part), EPISODES):
+            for turn in stored.episode.turns:
+                if turn.status == "completed" and isfinite(turn.usage.cost):
+                    costs.setdefault(turn.agent, []).append(turn.usage.cost)
+    return {agent: mean(values) for agent, values in costs.items()}
 
 
 def _order(episode: Episode) -> str:

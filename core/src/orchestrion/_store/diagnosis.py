@@ -217,12 +217,12 @@ def _given_up(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
         if paid <= 0 or best > (kinds[kind]["reward"] or 0.0):
             given_up.append(kind)
     if given_up:
-        names = ", ".join(kind or "problems without a category" for kind in given_up)
+        names = ", ".join(kind or "those without a category" for kind in given_up)
+        where = f" in {len(given_up)} of {len(kinds)} categories of problems: {names}"
         yield Finding(
             "stopped_at_once",
             WARNING,
-            f"what was learned stops at once on {len(given_up)} of {len(kinds)} kinds of problems: "
-            f"{names}",
+            f"what was learned stops at once{where if len(kinds) > 1 else ' on most problems'}",
             "explore more or longer (more episodes; a trainer's exploration setting), or pay for "
             "part of the work, so that trying is not only a cost while nothing is solved yet",
             tuple(given_up),
@@ -388,8 +388,7 @@ def _not_ahead(
                 WARNING,
                 f"what was learned is worse than {enumerated(verdict.behind)}, by an interval "
                 "without 0",
-                f"use {best} instead{_lines(config, best)}, or train for longer, explore more, or "
-                "begin with it",
+                f"use {best} instead{_lines(config, best)}, or train for longer or explore more",
                 verdict.behind,
             )
         level = [name for name in verdict.level_with if not _is_same_kind(config, name)]

@@ -185,6 +185,10 @@ class CallJournal:
         query = f"SELECT {USAGE_SUMS} FROM calls WHERE ? IS NULL OR kind = ?"
         return usage_of(self._reader.one(query, (kind, kind)))
 
+    def usd_by_stage(self) -> dict[str, float]:
+        """Return the US dollars by stage; an unknown price counts as 0."""
+        return dict(self._reader.all("SELECT stage, total(usd) FROM calls GROUP BY stage"))
+
     def rows(self) -> list[CallRow]:
         """Return all calls and attempts, in the order of their first record."""
         rows = self._reader.all(

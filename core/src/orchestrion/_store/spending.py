@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 
 from orchestrion._records import NO_USAGE, Usage, replace
-from orchestrion._report import OWN_UNIT, amounts, unit_of
+from orchestrion._report import LEARNED, OWN_UNIT, TEAM, amounts, unit_of
 from orchestrion._store.journal import CallRow
 from orchestrion._store.reader import RunReader
 
@@ -96,6 +96,16 @@ def reused_calls(store: RunReader, rows: Sequence[CallRow], stated: Usage) -> in
     ]
     taken = sum(usage.calls for usage in store.usage_by_source().values())
     return max(0, taken - stated.calls - sum(made))
+
+
+def dollars_by_part(store: RunReader) -> dict[str, float]:
+    """Return the US dollars for training, baselines (trained and judged), and the evaluation."""
+    parts = dict.fromkeys(("training", "baselines", "evaluation"), 0.0)
+    for stage, usd in store.journal.usd_by_stage().items():
+        is_baseline = stage.startswith(("training of ", "evaluation of "))
+        is_own = stage in (f"evaluation of {LEARNED}", f"evaluation of {TEAM}")
+        parts["evaluation" if is_own else "baselines" if is_baseline else "training"] += usd
+    return parts
 
 
 def own_costs(store: RunReader) -> dict[str, Any]:

@@ -63,6 +63,12 @@ class OutcomeMinusCost(RewardFunction):
         if self.measure == "cost":
             return _doubt_units(ceilings)
         if any(most is None or getattr(most, self.measure) for most in ceilings):
+            if self.measure == "usd" and any(_is_own(most) for most in ceilings):
+                return (
+                    "`measure: usd` counts US dollars alone, and leaves out the `cost` that some "
+                    "agents of the team state; to count all, state it in US dollars and use "
+                    "`measure: cost`"
+                )
             return ""
         unit = "US dollars" if self.measure == "usd" else self.measure
         return (
@@ -81,14 +87,18 @@ class OutcomeMinusCost(RewardFunction):
 
 def _doubt_units(ceilings: Sequence[Usage | None]) -> str:
     """Say that some agents cost US dollars and others not, as far as that is known."""
-    costs = [most for most in ceilings if most is not None and most.cost > 0]
-    if len({isclose(most.cost, most.usd) for most in costs}) < 2:
+    if len({_is_own(most) for most in ceilings if most is not None and most.cost > 0}) < 2:
         return ""
     return (
-        "`measure: cost` adds the US dollars of models and of agents elsewhere to the `cost` that "
-        "other agents state; state that in US dollars as well, or give the agents elsewhere a "
-        "`cost` in the same unit"
+        "`measure: cost` adds up different units: some agents cost US dollars, others a `cost` "
+        "that their settings state; state every `cost` in US dollars, or use `measure: usd`, "
+        "which leaves those costs out"
     )
+
+
+def _is_own(most: Usage | None) -> bool:
+    """Return whether an agent has a cost that is not its US dollars."""
+    return most is not None and most.cost > 0 and not isclose(most.cost, most.usd)
 
 
 @frozen

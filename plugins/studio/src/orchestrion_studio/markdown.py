@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from orchestrion.runs import Report, RunReader, diagnose, stored_report
+from orchestrion.runs import Report, RunReader, diagnose, dollars_by_part, stored_report
 from orchestrion_studio.braille import sparkline
 from orchestrion_studio.lessons import lessons_of
 from orchestrion_studio.page import environment
@@ -31,6 +31,7 @@ def markdown_of(store: RunReader) -> str:
             iterations=iterations,
             spend=(spend := store.spend()),
             cost=own_cost(spend),
+            parts=dollars_by_part(store),
             rewards=[reward for reward in rewards if math.isfinite(reward)],
             curve=sparkline(rewards, WIDTH),
             findings=diagnose(store),

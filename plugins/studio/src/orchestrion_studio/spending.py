@@ -67,7 +67,7 @@ def spent_rows(reader: RunReader, budget: Mapping[str, Any], total: Usage) -> li
         "minutes": ("minutes", reader.seconds / 60),
     }
     if (cost := own_cost(total)) is not None:
-        spent["cost"] = ("cost (own unit)", cost)
+        spent["cost"] = ("cost (agents' unit)", cost)
     return [
         {"name": name, "text": text, "spent": value, "limit": budget.get(name)}
         for name, (text, value) in spent.items()

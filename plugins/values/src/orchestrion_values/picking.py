@@ -173,17 +173,20 @@ class Picker(ValueLearner):
     def iterations(self) -> int:
         return 1 + self._later
 
-    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
-        """Return the plan of the trainer that takes the most; None if one gives no bound."""
-        if i == 0:
-            return Plan(self._first)
-        most = Plan()
-        for learner in self._learners.values():
-            plans = [learner.plan(j, sizes) for j in self._parts(learner, i)]
-            if None in plans:
-                return None
-            most = max(most, sum(plans, Plan()), key=lambda plan: plan.episodes)
-        return most
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """Return the episodes by which the most that can be played so far grows in iteration `i`.
+
+        Iterations of the trainers differ in size, so that the sum of their maxima is too much.
+        """
+        return Plan(self._first if i == 0 else self._most(i) - self._most(i - 1))
+
+    def _most(self, i: int) -> int:
+        """Return the episodes of the trainer that plays the most up to iteration `i`."""
+        episodes: list[int] = [
+            sum(learner.sizes[: i * learner.iterations // self._later])
+            for learner in self._learners.values()
+        ]
+        return max(episodes)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Play the first episodes, or run the next part of the picked trainer."""
