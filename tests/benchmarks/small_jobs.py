@@ -33,7 +33,7 @@ from orchestrion.config import from_data
 from orchestrion.runs import train
 from tests.benchmarks.support import EXAMPLES, interval
 
-EPISODES = {"tickets": 100, "review": 100, "kinds": 200}
+EPISODES = {"tickets": 100, "review": 100, "kinds": 200, "checked": 150}
 SEQUENCES: dict[str, dict[str, dict[str, int]]] = {
     # Finished episodes: problems x (1 + candidates of all lengths).
     "tickets": {
@@ -45,13 +45,45 @@ SEQUENCES: dict[str, dict[str, dict[str, int]]] = {
         "deep": {"problems": 4, "length": 3, "beam": 1},
     },
     "kinds": {},
+    "checked": {
+        "wide": {"problems": 14, "length": 2, "beam": 1},
+        "deep": {"problems": 7, "length": 4, "beam": 1},
+    },
 }
 AGENT = """
 def {name}(view):
     row = ROWS[view.problem.text]
-    right = random.Random("{name}" + row["question"]).random() < SKILLS["{name}"][row["kind"]]
-    return row["answer"] if right else "wrong"
+    luck = random.Random("{name}" + row["question"])
+    right = luck.random() < SKILLS["{name}"][row["kind"]]
+    return row["answer"] if right else "b" + str(luck.randrange(1000))
 """
+WRITER = """
+def {name}(view):
+    row = ROWS[view.problem.text]
+    before = sum(turn.agent == "{name}" for turn in view.turns)
+    luck = random.Random("{name}" + row["question"] + str(before))
+    right = luck.random() < WRITERS["{name}"] + row["ease"]
+    return row["answer"] if right else "b" + str(luck.randrange(1000))
+"""
+CHECKER = """
+def {name}(view):
+    row = ROWS[view.problem.text]
+    before = [turn for turn in view.turns if turn.agent == "{name}"]
+    luck = random.Random("{name}" + row["question"] + str(len(before)))
+    accuracy, (good, bad) = CHECKERS["{name}"]
+    written = [turn.output.content for turn in view.turns if turn.agent in WRITERS]
+    if not written:
+        return "There is no answer yet."
+    right = (written[-1] == row["answer"]) == (luck.random() < accuracy)
+    return good if right else bad + luck.choice(["", " Try again.", " Look at " + written[-1]])
+"""
+VERDICTS = [
+    ("PASS", "FAIL"),
+    ("Approved.", "Rejected:"),
+    ("yes", "no,"),
+    ("The answer is correct.", "The answer is wrong."),
+    ('{"verdict": "accept"}', '{"verdict": "revise"}'),
+]
 
 
 def tickets(seed: int, folder: Path) -> dict[str, Any]:
@@ -136,6 +168,50 @@ def kinds(seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
+def checked(seed: int, folder: Path) -> dict[str, Any]:
+    """Return a drawn job with writers that may try again, and checkers that say what they found."""
+    luck = random.Random(seed)
+    rows = [
+        {"question": f"item {i} of {seed}", "answer": f"a{i}", "ease": luck.uniform(-0.25, 0.25)}
+        for i in range(luck.choice([40, 60, 120]))
+    ]
+    writers = {f"w{i}": round(luck.uniform(0.25, 0.7), 2) for i in range(luck.randint(1, 3))}
+    checkers = {
+        f"c{i}": (round(luck.uniform(0.75, 1), 2), luck.choice(VERDICTS))
+        for i in range(luck.randint(1, 2))
+    }
+    costs = {name: luck.choice([1, 1, 2]) for name in writers}
+    costs |= {name: luck.choice([0.5, 1]) for name in checkers}
+    by_text = {row["question"]: row for row in rows}
+    sys.path.insert(0, str(folder))
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / f"parts{seed}.py").write_text(
+        f"import random\nROWS = {by_text}\nWRITERS = {writers}\nCHECKERS = {checkers}\n"
+        + "".join(WRITER.format(name=name) for name in writers)
+        + "".join(CHECKER.format(name=name) for name in checkers)
+    )
+    return {
+        "seed": seed,
+        "task": {
+            "use": "jsonl",
+            "file": "rows.jsonl",
+            "solver": list(writers),
+            "split": {"train": 0.5, "validation": 0.0, "test": 0.5},
+        },
+        "agents": {
+            name: {
+                "use": "function",
+                "function": f"parts{seed}:{name}",
+                "give": "view",
+                "cost": cost,
+            }
+            for name, cost in costs.items()
+        },
+        "reward": {"use": "outcome-minus-cost", "cost_weight": 0.02},
+        "limits": {"turns": 8},
+    }
+
+
 def review(seed: int, folder: Path) -> dict[str, Any]:
     """Return the example, with other luck."""
     data = YAML(typ="safe").load(EXAMPLES / "code-review.yaml")
@@ -146,6 +222,7 @@ JOBS: dict[str, Callable[[int, Path], dict[str, Any]]] = {
     "tickets": tickets,
     "review": review,
     "kinds": kinds,
+    "checked": checked,
 }
 
 

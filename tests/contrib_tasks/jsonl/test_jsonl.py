@@ -374,12 +374,15 @@ def test_the_last_turn_counts_or_that_of_the_solver() -> None:
     assert scores(task(rows=[ROW]), "Paris", "", " ").value == 1, "who says nothing ends it only"
     assert scores(task(rows=[ROW]), "").value == 0
     assert scores(task(rows=[ROW], solver="a"), "Lyon", "Paris").value == 1
+    assert scores(task(rows=[ROW], solver=["other", "a"]), "Lyon", "Paris").value == 1
+    assert scores(task(rows=[ROW], solver=["other"]), "Lyon", "Paris").value == 0
 
 
-def test_a_solver_that_is_not_in_the_team_is_an_error() -> None:
+@pytest.mark.parametrize("solver", ["b", ["a", "b"]])
+def test_a_solver_that_is_not_in_the_team_is_an_error(solver: str | list[str]) -> None:
     async def main() -> None:
         context = OpenContext("task", Key(0), roster=(Member("a"),))
-        async with task(rows=[ROW], solver="b").open(context):
+        async with task(rows=[ROW], solver=solver).open(context):
             pass
 
     with pytest.raises(UsageError, match="no agent 'b' in the team"):

@@ -97,15 +97,11 @@ def test_habits_and_texts_come_with_the_trial_that_decided(tmp_path: Path) -> No
     assert second["diffs"][0]["diff"] == " one\n-two\n+three"
 
 
-def test_fixed_sequences_that_are_followed_are_shown_beside_the_values(tmp_path: Path) -> None:
+def test_words_that_a_plan_reacts_to_are_shown(tmp_path: Path) -> None:
     policy = {"model": "fitted-q", "choices": ["a", "b"], "data": {}}
-    learned = {"sequences": {"": ["a"], "texts": ["b", "a"]}}
+    learned = {"words": {"a": ["pass", "fail"]}}
     made = sections(tmp_path / "some", components={"policy": {**policy, "learned": learned}})
-    assert made["steps"]["rows"] == [
-        {"category": "any other", "steps": ["a"]},
-        {"category": "texts", "steps": ["b", "a"]},
-    ]
-    assert made["model"]["about"].startswith("Where it follows no fixed sequence, the policy")
+    assert made["steps"]["rows"] == [{"category": "a", "steps": ["pass", "fail"]}]
     none = sections(tmp_path / "none", components={"policy": policy})
     assert "steps" not in none
     assert none["model"]["about"].startswith("The policy takes the choice")

@@ -57,7 +57,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 class Jsonl:
     """Questions from a file, each with an answer that a check compares.
 
-    The last completed turn that says something is judged, or the last such turn of `solver`,
+    The last completed turn that says something is judged, or the last such turn of a `solver`,
     whatever any agent claims. The answer is hidden from agents and policies, and so are all other
     columns except for those of the question, the category and `show`.
 
@@ -82,7 +82,7 @@ class Jsonl:
         splits: the column with `train`, `validation` or `test`.
         split: without such a column, the shares of the rows and a `seed`; equal questions stay
             together.
-        solver: the agent whose last completed turn is judged.
+        solver: the agent, or a list of agents, of which the last completed turn is judged.
     """
 
     file: Path | None = None
@@ -98,7 +98,7 @@ class Jsonl:
     id: str | None = None
     splits: str | None = None
     split: SplitShares = SplitShares()
-    solver: str | None = None
+    solver: str | list[str] | None = None
     judge: RewardFunction | None = None
 
     @check.validator
@@ -138,6 +138,11 @@ class Jsonl:
         """The columns with the question."""
         return [self.question] if isinstance(self.question, str) else self.question
 
+    @property
+    def solvers(self) -> list[str]:
+        """The agents whose turns are judged; none stands for all."""
+        return [self.solver] if isinstance(self.solver, str) else self.solver or []
+
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
         """Yield the task; rows are read on first use, so that serving a team needs no file.
@@ -146,9 +151,10 @@ class Jsonl:
             UsageError: `solver` is no agent of the team, or the check cannot be loaded.
         """
         team = [member.name for member in ctx.roster]
-        if self.solver is not None and team and self.solver not in team:
-            near = did_you_mean(self.solver, team)
-            raise UsageError(f"{ctx.path}.solver: no agent {self.solver!r} in the team{near}")
+        for name in self.solvers if team else ():
+            if name not in team:
+                near = did_you_mean(name, team)
+                raise UsageError(f"{ctx.path}.solver: no agent {name!r} in the team{near}")
         check = None
         if self.check != JUDGE:
             check = make_check(self.check, self.ignore_case, self.tolerance, f"{ctx.path}.check")
@@ -223,8 +229,9 @@ class RunningJsonl(Task):
 
     def _answer(self, trajectory: Trajectory) -> str | None:
         """Return the text to judge; None if there is none."""
-        solver = self.settings.solver
-        turn = answering(past for past in trajectory.backward() if solver in (None, past.agent))
+        solvers = self.settings.solvers
+        past = trajectory.backward()
+        turn = answering(turn for turn in past if not solvers or turn.agent in solvers)
         return None if turn is None else self._extracted(turn.output.content.strip()) or None
 
     def _extracted(self, text: str) -> str | None:

@@ -34,7 +34,7 @@ METRIC_WORDS = {
     "compactness": "edges per active agent",
     "episodes_to_90": "episodes until 90 % of the rise",
     "excluded": "episodes without a reward",
-    "fixed": "follows a fixed sequence (1: yes)",
+    "planned": "follows a plan, not values (1: yes)",
     "tree_weight": "weight of the trees (0 to 1)",
     "value_error": "error of predicted rewards",
 }

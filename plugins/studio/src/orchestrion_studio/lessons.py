@@ -167,7 +167,7 @@ def _state(path: str, data: Any, configured: Any) -> Iterator[Section]:
         front_section(data),
         _steps(data, configured),
         _order(data),
-        _plans(data),
+        _plan(data),
         _values(data),
     ]
     for section in known:
@@ -292,18 +292,15 @@ def _order(data: Mapping[str, Any]) -> Section | None:
     return _section("order", "A learned order", about, rows)
 
 
-def _plans(data: Mapping[str, Any]) -> Section | None:
-    """Return the fixed sequences that are followed instead of the values of a model."""
+def _plan(data: Mapping[str, Any]) -> Section | None:
+    """Return the words of replies that a plan reacts to."""
     learned = data.get("learned")
-    sequences = learned.get("sequences") if isinstance(learned, Mapping) else None
-    if not isinstance(sequences, Mapping):
+    words = learned.get("words") if isinstance(learned, Mapping) else None
+    if not isinstance(words, Mapping):
         return None
-    others = "any other" if len(sequences) > 1 else ""
-    rows = [
-        {"category": category or others, "steps": steps} for category, steps in sequences.items()
-    ]
-    about = "Followed instead of the values that were learned, as it proved better."
-    return _section("steps", "A fixed sequence", about, rows) if rows else None
+    rows = [{"category": agent, "steps": kept} for agent, kept in words.items()]
+    about = "What the policy does next depends on whether an agent's last reply has these words."
+    return _section("steps", "Words that decide", about, rows) if rows else None
 
 
 def _values(data: Mapping[str, Any]) -> Section | None:
@@ -314,9 +311,8 @@ def _values(data: Mapping[str, Any]) -> Section | None:
     if not isinstance(model, str) or not isinstance(data.get("choices"), list):
         return None
     about = (
-        f"{'Where it follows no fixed sequence, the' if _plans(data) else 'The'} policy takes the "
-        f"choice whose value the model `{model}` predicts to be highest. A value depends on the "
-        "situation, so that no choice has one figure; these are the choices."
+        f"The policy takes the choice whose value the model `{model}` predicts to be highest. A "
+        "value depends on the situation, so that no choice has one figure; these are the choices."
     )
     rows = [str(choice) for choice in data["choices"]]
     return _section("model", "What the policy chooses among", about, rows)

@@ -5,51 +5,44 @@ Read `FittedLearner.iterate` first.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import Factory, frozen
+from attrs import evolve, frozen
 
 from orchestrion import (
     JSON,
+    CheckpointError,
     Episode,
     Experience,
     Job,
     Key,
     Metrics,
     OpenContext,
-    Problem,
     Saved,
     Session,
     Situation,
     gather,
 )
-from orchestrion_values.arrays import Floats, Mask, pack, unpack
+from orchestrion_values.arrays import Floats, Mask, pack, under, unpack
 from orchestrion_values.ensemble import Fitted
+from orchestrion_values.estimates import VARIANCES, Estimates
 from orchestrion_values.fitted import fit
 from orchestrion_values.fitted_q import batches
-from orchestrion_values.learner import ValueLearner, probing
-from orchestrion_values.plans import LEARNED, LONGEST, Arm, ArmEpisode, Process, next_of
+from orchestrion_values.learner import LONGEST, ValueLearner, probing
+from orchestrion_values.planned import TranscriptModel, played_of
 from orchestrion_values.policy import Exploring, RecordedChoice, ValuePolicy
 from orchestrion_values.threads import serial
+from orchestrion_values.transcripts import Played
 from orchestrion_values.transitions import Transitions
 
 if TYPE_CHECKING:
     from orchestrion_values.fitted_q import FittedQ
 
 FINISHING, DECIDING = 0.3, 300
-"""The last share of the episodes, and the most of them, compare the values with sequences.
-
-The beliefs on sequences take the cube of the number of episodes that followed some.
-"""
-RIVALS = 2
-"""The number of compared sequences; they run on the same problems and keys as the mean."""
-ALONE, ALONE_SHARE = 4, 0.3
-"""Sequences of one choice come first: so often in each category, in this share of the episodes."""
-ENOUGH = 200
-"""After this many episodes with sequences, no more of them are tried."""
+"""The last share of the episodes, and the most of them, compare the values with the plan."""
+PLAN, VALUES = "plan", "values"
 
 
 @frozen(eq=False)
@@ -60,14 +53,13 @@ class FittedModel:
         fitted: the ensemble.
         policy: its encoders are used.
         caution: values are lowered by so many standard deviations of the members.
-        plans: by category, a sequence to follow instead where it proved better than the values;
-            that of None is for all other categories: the best one over those that were met.
+        plan: scores choices instead where it proved better than the values.
     """
 
     fitted: Fitted
     policy: ValuePolicy
     caution: float = 0.0
-    plans: Mapping[str | None, Arm] = Factory(dict)
+    plan: TranscriptModel | None = None
 
     name = "fitted-q"
 
@@ -79,47 +71,48 @@ class FittedModel:
         return self.fitted.values(encoded.context, encoded.choices, np.array(category, np.int64))
 
     def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
-        """Return the cautious mean; a planned choice has the highest score."""
+        """Return the values of the plan, or the cautious mean."""
+        if self.plan is not None:
+            return self.plan.scores(situations, allowed)
         values = self.members(situations)
         result: Floats = values[0]
         if self.caution:
             result = result - self.caution * values[1:].std(axis=0)
-        for row, situation in zip(result, situations, strict=True):
-            category = situation.problem.category
-            plan = self.plans.get(category if category in self.plans else None, LEARNED)
-            place = None if plan == LEARNED else next_of(plan, self.policy, situation)
-            if place is not None:
-                row[place] = row.max() + 1.0
         return result
 
     @property
     def learned(self) -> dict[str, JSON]:
-        """Return the sequences that are followed, by category; "" is for all other categories."""
-        names = self.policy.names
-        sequences: dict[str, JSON] = {
-            category or "": [names[choice] for choice in plan]
-            for category, plan in self.plans.items()
-            if plan != LEARNED
-        }
-        return {"sequences": sequences} if sequences else {}
+        """Return the words of replies that the plan reacts to, by agent."""
+        words = {} if self.plan is None else self.plan.words
+        return {"words": {agent: list(each) for agent, each in words.items()}} if words else {}
 
     def save(self) -> Saved:
         arrays, data = self.fitted.save()
-        return Saved(
-            pack(arrays), {**data, "caution": self.caution, "plans": list(self.plans.items())}
-        )
+        planned, plan = ({}, None) if self.plan is None else self.plan.save()
+        arrays |= {PLANNED + name: array for name, array in planned.items()}
+        return Saved(pack(arrays), {**data, "caution": self.caution, "plan": plan})
 
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> FittedModel:
         data: Any = saved.data
-        if "plans" not in data:  # saved before plans depended on the category
-            data = {**data, "plans": [] if data["plan"] is None else [[None, data["plan"]]]}
-        plans = {category: tuple(plan) for category, plan in data["plans"]}
-        return cls(Fitted.load(unpack(saved.arrays), data), policy, data["caution"], plans)
+        if data.get("plans"):
+            raise CheckpointError(
+                "the policy was trained by an earlier version of `fitted-q`, and follows fixed "
+                "sequences that this one does not know; train anew"
+            )
+        arrays: Mapping[str, Any] = unpack(saved.arrays)
+        plan = None
+        if data.get("plan") is not None:
+            plan = TranscriptModel.load(under(arrays, PLANNED), data["plan"], policy)
+        return cls(Fitted.load(arrays, data), policy, data["caution"], plan)
+
+
+PLANNED = "plan/"
+"""Prefix of the names of the plan's arrays."""
 
 
 class FittedLearner(ValueLearner):
-    """Trains the policy `values`; its state is every decision and every tried sequence."""
+    """Trains the policy `values`; its state is every decision and what is kept of every episode."""
 
     name = "fitted-q"
 
@@ -127,11 +120,15 @@ class FittedLearner(ValueLearner):
         super().__init__(ctx, batches(settings.episodes))
         self.settings, self._write_note = settings, ctx.note
         self._data: Transitions | None = None
-        self._tried: list[ArmEpisode] = []
+        self._played: list[Played] = []
         self._seen = 0
+        self._variances: Mapping[str, float] = VARIANCES
+        self._latest: Estimates | None = None
+        self._compared: dict[str, list[float]] = {PLAN: [], VALUES: []}
+        """Rewards of the episodes that compare the plan and the values."""
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Play episodes by members of the ensemble and by sequences, then fit on all episodes."""
+        """Play episodes by members of the ensemble and by plans, then fit on all episodes."""
         self.check(session)
         policy: ValuePolicy = session.policy
         if self.settings.runs and self._data is None:
@@ -139,78 +136,81 @@ class FittedLearner(ValueLearner):
         problems = self.problems(session, self._seen, self.sizes[i])
         keys = [session.key.child("episode", n) for n in range(len(problems))]
         model = policy.model
-        if not isinstance(model, FittedModel) or (self.settings.plans and not self._tried):
+        if not isinstance(model, FittedModel) or (self.settings.plans and not self._played):
             jobs = self.jobs(session, problems, probing(policy, self.turns))
             return self.absorb(await session.rollout(jobs), session)
-        finishing = min(DECIDING, FINISHING * self.settings.episodes)
-        if self._tried and sum(self.sizes[i:]) <= finishing:
-            problems, keys, arms = self._duels(policy, problems, keys)
+        compares = self._compares and sum(self.sizes[i:]) <= self._finishing
+        if compares:  # both on the same problems, with the same keys
+            leaders = [(VALUES, PLAN)[n % 2] for n in range(len(problems))]
+            half = [n // 2 for n in range(len(problems))]
+            problems, keys = [problems[n] for n in half], [keys[n] for n in half]
         else:
-            arms = self._arms(policy, problems, keys)
-        explorers: dict[Arm | int, Exploring] = {}
-        jobs = []
-        for problem, key, arm in zip(problems, keys, arms, strict=True):
-            member = 1 + int(key.child("member").uniform() * self.settings.members)
-            leader: Arm | int = member if arm is None else 0 if arm == LEARNED else arm
-            if leader not in explorers:
-                explorers[leader] = _following(model, leader)
-            jobs.append(Job(problem, key, explorers[leader]))
-        return self.absorb(await session.rollout(jobs), session, arms)
+            leaders = self._leaders(len(problems))
+        explorers = self._explorers(policy, model, leaders, keys, draws=not compares)
+        jobs = list(map(Job, problems, keys, explorers))
+        return self.absorb(await session.rollout(jobs), session, leaders if compares else ())
 
     @serial()
     def absorb(
-        self,
-        episodes: Sequence[Episode],
-        session: Session,
-        arms: Sequence[Arm | None] | None = None,
+        self, episodes: Sequence[Episode], session: Session, compared: Sequence[str] = ()
     ) -> Metrics:
         """Learn from episodes, whoever ran them, and install the fitted model.
 
         Args:
             episodes: any number of them.
             session: its policy is trained.
-            arms: the sequence that each followed, None for the values; by default its choices.
+            compared: whether each followed `PLAN` or `VALUES`, if they compare both.
         """
         policy: ValuePolicy = session.policy
         self._seen += len(episodes)
+        for leader, episode in zip(compared, episodes, strict=False):
+            if episode.reward is not None:
+                self._compared[leader].append(episode.reward.total)
         experiences = gather(episodes, RecordedChoice)
-        self._note(policy, episodes, experiences, arms)
         self._add(policy, experiences)
         metrics = {"excluded": float(len(episodes) - len(experiences))}
         if self._data is None:
             return metrics
         model = policy.model = self._fitted(policy)
         trees = model.fitted.trees.weight if model.fitted.trees is not None else 0.0
-        fixed = float(any(plan != LEARNED for plan in model.plans.values()))
-        return {**metrics, "value_error": model.fitted.lost, "tree_weight": trees, "fixed": fixed}
+        planned = float(model.plan is not None)
+        return {
+            **metrics,
+            "value_error": model.fitted.lost,
+            "tree_weight": trees,
+            "planned": planned,
+        }
 
     @serial()
     def _fitted(self, policy: ValuePolicy) -> FittedModel:
-        """Fit on all decisions; adopt the best sequence if it did better than the mean."""
+        """Fit on all decisions; adopt the plan if it did better than the mean."""
         assert self._data is not None
         s, seed = self.settings, self.key.child("fit", len(self._data)).integer()
-        # Without anything to react to, sequences decide: no time for trees.
-        trees = s.trees if self._reacts else 0
-        fitted = fit(self._data, seed, members=s.members, trees=trees)
-        plans: dict[str | None, Arm] = {}
-        if self._tried and (not self._reacts or any(a.arm == LEARNED for a in self._tried)):
-            process = self._process(policy)
-            overall = process.seen().ranked
-            plans = {None: overall[0]}
-            met = dict.fromkeys(attempt.category for attempt in self._tried)
-            if len(met) > 1:
-                plans |= {name: process.seen(process.context(name)).best for name in met}
-                # The values know nothing of a category that was never met.
-                plans[None] = next((arm for arm in overall if arm != LEARNED), LEARNED)
-        return FittedModel(fitted, policy, s.caution, plans)
+        # Without anything to tell situations apart, plans decide: no time for trees.
+        trees = s.trees if self._tells_apart else 0
+        model = FittedModel(
+            fit(self._data, seed, members=s.members, trees=trees), policy, s.caution
+        )
+        if not s.plans or not self._played:
+            return model
+        means = [sum(part) / max(1, len(part)) for part in self._compared.values()]
+        estimates = self._estimates(policy)
+        self._variances = estimates.variances
+        if self._compares and means[0] < means[1]:
+            return model
+        plan = TranscriptModel(estimates.tables(), estimates.words, policy, self._most)
+        return evolve(model, plan=plan)
 
     def _add(self, policy: ValuePolicy, experiences: Sequence[Experience[RecordedChoice]]) -> None:
         new = Transitions.of(policy, experiences)
         if new is not None:
             self._data = new if self._data is None else self._data.joined(new)
+        if self.settings.plans:
+            self._played += [played_of(policy, experience) for experience in experiences]
+            self._latest = None
 
     async def _learn_from_runs(self, policy: ValuePolicy) -> None:
-        """Learn from decisions of other runs, but not their sequences, which may be reactive."""
+        """Learn from episodes of other runs."""
         from orchestrion_values.earlier import of_run
 
         notes = []
@@ -219,111 +219,79 @@ class FittedLearner(ValueLearner):
             notes += [f"{run}: learned from {len(episodes)} episodes", *lost]
             self._add(policy, gather(episodes, RecordedChoice))
         self._write_note("runs", "; ".join(notes))
-        if not self.settings.plans:
+        if self._data is not None:
             policy.model = self._fitted(policy)
 
-    def _note(
-        self,
-        policy: ValuePolicy,
-        episodes: Sequence[Episode],
-        experiences: Sequence[Experience[RecordedChoice]],
-        arms: Sequence[Arm | None] | None,
-    ) -> None:
-        """Record which sequences were followed, and their rewards."""
-        if not self.settings.plans:
-            return
-        followed = dict(zip(map(id, episodes), arms, strict=True)) if arms is not None else {}
-        for experience in experiences:
-            stop = policy.choices.index(None) if None in policy.choices else -1
-            did = tuple(taken.choice for taken in experience.taken if taken.choice != stop)
-            arm = followed.get(id(experience.episode), did)
-            if arm is not None:
-                problem, reward = experience.episode.problem, experience.returns[0]
-                free = experience.rewards[:-1].count(0.0)
-                paid = reward - experience.outcome
-                attempt = ArmEpisode(arm, problem.id, reward, problem.category, free, paid)
-                self._tried.append(attempt)
-
     @property
-    def _reacts(self) -> bool:
-        """Return whether a policy can react to anything; else the values need not be tried."""
+    def _tells_apart(self) -> bool:
+        """Return whether values can react to anything; else they need not be tried."""
         return self._data is None or self._data.tells_apart
 
-    def _process(self, policy: ValuePolicy) -> Process:
-        agents = sum(choice is not None for choice in policy.choices)
-        return Process(self._tried, agents)
+    @property
+    def _compares(self) -> bool:
+        return bool(self.settings.plans) and self._tells_apart
 
-    @serial()
-    def _duels(
-        self, policy: ValuePolicy, problems: Sequence[Problem], keys: Sequence[Key]
-    ) -> tuple[list[Problem], list[Key], list[Arm | None]]:
-        """Return episodes in which the mean and the best sequences meet the same problems."""
-        process, learned = self._process(policy), [LEARNED] if self._reacts else []
-        rivals: dict[str | None, list[Arm]] = {}
-        again: list[Problem] = []
-        arms: list[Arm | None] = []
-        for problem in problems:
-            context = process.context(problem.category)
-            if context not in rivals:
-                best = [arm for arm in process.seen(context).ranked if arm != LEARNED]
-                rivals[context] = [*learned, *best][: RIVALS + 1]
-            again += [problem] * len(rivals[context])
-            arms += rivals[context]
-        meet, count = len(arms) // len(problems), len(problems)
-        return again[:count], [keys[n // meet] for n in range(count)], arms[:count]
+    @property
+    def _finishing(self) -> float:
+        return min(DECIDING, FINISHING * self.settings.episodes)
 
-    @serial()
-    def _arms(
-        self, policy: ValuePolicy, problems: Sequence[Problem], keys: Sequence[Key]
-    ) -> list[Arm | None]:
-        """Return the sequence of each episode; None for a member of the ensemble."""
-        result: list[Arm | None] = [None] * len(keys)
+    @property
+    def _most(self) -> int:
+        return self.turns or LONGEST
+
+    def _estimates(self, policy: ValuePolicy) -> Estimates:
+        """Return the estimates from all episodes, which are kept until there are more."""
+        if self._latest is None:
+            agents = ["" if choice is None else choice.agent for choice in policy.choices]
+            self._latest = Estimates(self._played, agents, self._variances)
+            self._variances = self._latest.variances
+        return self._latest
+
+    def _leaders(self, count: int) -> list[str]:
+        """Return for each episode whether it follows a plan or the values."""
         share = self.settings.plans
-        if share and not self._reacts:
+        if share and not self._tells_apart:
             share = 1.0
-        if not share or not self._tried or len(self._tried) >= ENOUGH:
-            return result
-        random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
-        process = self._process(policy)
-        single = self._singles(process.choices, problems)
-        longest = self.turns or LONGEST
-        if None in policy.choices:  # at the limit it is too late to stop
-            longest = max(1, longest - 1)
-        contexts: dict[str | None, list[int]] = {}
-        for n, problem in enumerate(problems):
-            contexts.setdefault(process.context(problem.category), []).append(n)
-        for context, places in contexts.items():
-            new = process.promising(longest, context).draws(random, len(places))
-            again = process.seen(context).draws(random, len(places))
-            # Every second one was tried before, or nearly every episode would try a new one.
-            for n, pair in zip(places, zip(new, again, strict=True), strict=True):
-                # Counted over all batches, or small ones would have no share.
-                before = int((self._seen + n) * share)
-                if int((self._seen + n + 1) * share) > before:
-                    result[n] = pair[before % 2] if single[n] is None else single[n]
-        return result
+        # Counted over all batches, or small ones would have no share.
+        done = [int((self._seen + n) * share) for n in range(count + 1)]
+        return [PLAN if done[n + 1] > done[n] else VALUES for n in range(count)]
 
-    def _singles(self, choices: int, problems: Sequence[Problem]) -> list[Arm | None]:
-        """Return for each problem a choice that was rarely made alone in its category, or None."""
-        tried = Counter((attempt.category, attempt.arm) for attempt in self._tried)
-        known = {attempt.category for attempt in self._tried}
-        cells = choices * len(known.union(problem.category for problem in problems))
-        enough = min(ALONE, int(ALONE_SHARE * self.settings.episodes / max(1, cells)))
-        result: list[Arm | None] = []
-        for problem in problems:
-            rarest = min(
-                ((c,) for c in range(choices)), key=lambda arm: tried[problem.category, arm]
-            )
-            rare = tried[problem.category, rarest] < enough
-            tried[problem.category, rarest] += rare
-            result.append(rarest if rare else None)
+    @serial()
+    def _explorers(
+        self,
+        policy: ValuePolicy,
+        model: FittedModel,
+        leaders: Sequence[str],
+        keys: Sequence[Key],
+        draws: bool,
+    ) -> list[Exploring]:
+        """Return who leads each episode: a drawn plan or member, or the plan and the mean."""
+        estimates = self._estimates(policy) if PLAN in leaders else None
+        followed: dict[int, Exploring] = {}
+        result = []
+        for leader, key in zip(leaders, keys, strict=True):
+            if leader == PLAN:
+                assert estimates is not None
+                seed = key.child("model").integer()
+                random = np.random.Generator(np.random.PCG64(seed)) if draws else None
+                tables = estimates.tables(random)
+                plan = TranscriptModel(tables, estimates.words, policy, self._most)
+                result.append(_planning(policy, plan))
+                continue
+            member = 0
+            if draws:
+                member = 1 + int(key.child("member").uniform() * self.settings.members)
+            if member not in followed:
+                followed[member] = _following(model, member)
+            result.append(followed[member])
         return result
 
     # ------------------------------------------------------------------ state
 
     def save(self) -> Saved:
-        tried = [[list(arm), *rest] for arm, *rest in self._tried]
-        rest = {"seen": self._seen, "tried": tried}
+        played: Any = [list(episode) for episode in self._played]
+        rest = {"seen": self._seen, "played": played, "variances": dict(self._variances)}
+        rest["compared"] = self._compared
         if self._data is None:
             return Saved(data=rest)
         arrays, data = self._data.save()
@@ -331,13 +299,31 @@ class FittedLearner(ValueLearner):
 
     def load(self, saved: Saved) -> None:
         data: Any = saved.data
-        self._seen = data["seen"]
-        self._tried = [ArmEpisode(tuple(arm), *rest) for arm, *rest in data["tried"]]
+        if "tried" in data:
+            raise CheckpointError(
+                f"{self.path}: the run was begun by an earlier version of `fitted-q`; begin anew"
+            )
+        self._seen, self._latest = data["seen"], None
+        self._compared = {leader: list(rewards) for leader, rewards in data["compared"].items()}
+        self._played = [Played(*episode) for episode in data["played"]]
+        self._variances = dict(data["variances"])
         self._data = Transitions.load(unpack(saved.arrays), data) if saved.arrays else None
 
 
-def _following(model: FittedModel, leader: Arm | int) -> Exploring:
-    """Return an explorer that follows a sequence, or a member of the ensemble (0 is the mean).
+def _planning(policy: ValuePolicy, plan: TranscriptModel) -> Exploring:
+    """Return an explorer that follows a plan."""
+
+    def choose(
+        situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
+    ) -> list[tuple[int, float]]:
+        scores = np.where(allowed, plan.scores(situations, allowed), -np.inf)
+        return [(int(place), 1.0) for place in scores.argmax(axis=1)]
+
+    return Exploring(policy, choose)
+
+
+def _following(model: FittedModel, member: int) -> Exploring:
+    """Return an explorer that follows a member of the ensemble; 0 is the mean.
 
     The share of members that agree is recorded as the probability.
     """
@@ -347,11 +333,7 @@ def _following(model: FittedModel, leader: Arm | int) -> Exploring:
     ) -> list[tuple[int, float]]:
         values = np.where(allowed, model.members(situations), -np.inf)
         best = values.argmax(axis=2)  # [m, n]
-        if isinstance(leader, tuple):
-            planned = [next_of(leader, model.policy, situation) for situation in situations]
-            pairs = zip(planned, best[0], strict=True)
-            return [(int(mean if place is None else place), 1.0) for place, mean in pairs]
-        agree = (best[1:] == best[leader]).mean(axis=0) if leader else np.ones(best.shape[1])
-        return [(int(place), float(p)) for place, p in zip(best[leader], agree, strict=True)]
+        agree = (best[1:] == best[member]).mean(axis=0) if member else np.ones(best.shape[1])
+        return [(int(place), float(p)) for place, p in zip(best[member], agree, strict=True)]
 
     return Exploring(model.policy, choose)

@@ -16,10 +16,11 @@ class FittedQ:
     """Trains the policy `values` by fitted Q iteration on all episodes so far.
 
     The first episodes make random choices and have random lengths. Then an ensemble of value
-    functions is fitted on all episodes. Some of the further episodes follow one member of it, which
-    explores what is little known; the others follow fixed sequences that may be the best. In the
-    end the policy uses the mean or a sequence, whichever did better. See
-    `orchestrion_values.fitted` and `plans` for the arithmetic.
+    functions is fitted on all episodes, and a model of transcripts: who was called, and what was
+    replied. Some of the further episodes follow one member of the ensemble, which explores what is
+    little known; the others follow the best plan of a drawn model. In the end the policy uses the
+    mean of the ensemble or the plan, whichever did better. See `orchestrion_values.fitted` and
+    `transcripts` for the arithmetic.
 
     Args:
         episodes: training episodes of the whole run.
@@ -27,8 +28,8 @@ class FittedQ:
         trees: number of trees on the residuals of the linear values; 0 for none.
         caution: in use, values are lowered by so many standard deviations of the ensemble.
         plans: the share of episodes, after the first and before the last 30 % (300 at most), that
-            follow fixed sequences, at most 200 in total; 0 for no sequences. All of them follow
-            some where situations show nothing that a policy could react to.
+            follow plans; 0 for no plans. All of them do where the task shows nothing that values
+            could be told apart by.
         runs: folders or names of other runs with the same choices; their stored training episodes
             are learned from too, whatever their policy was.
     """

@@ -137,8 +137,7 @@ def pick(stats: Look, episodes: int, turns: int | None) -> tuple[str, str]:
         return "bandit", why
     covered = f"{stats.covered:.0%} of the situations in {stats.episodes} episodes come back"
     if not stats.shown:
-        known = f"beside {stats.kinds} categories of problems, " if stats.kinds > 1 else ""
-        return "fitted-q", f"{known}the task shows no numbers to tell situations apart by"
+        return "fitted-q", "the task shows no numbers: what agents reply is all there is to go by"
     if stats.log and episodes >= LOGGED:
         why = "the task shows its history call by call: a hidden state can be learned from it"
         return "optimistic", why

@@ -27,7 +27,7 @@ def orchestrion_trainers() -> Iterator[Component]:
         "learns what choices lead to, tries what is unknown, and plans",
     )
     yield Component(
-        "fitted-q", f"{HERE}.fitted_q:FittedQ", "fits the value of each choice on every episode"
+        "fitted-q", f"{HERE}.fitted_q:FittedQ", "learns values and plans from every episode"
     )
     yield Component(
         "auto", f"{HERE}.auto:Auto", "picks a trainer by what some episodes show, and says why"

@@ -127,7 +127,7 @@ class Transitions:
     def tells_apart(self) -> bool:
         """Return whether two situations after the same choices differ, in one category.
 
-        If none do, there is nothing to react to: a fixed sequence for each category is enough.
+        If none do, values have nothing to react to.
         """
         shown: dict[tuple[int, tuple[int, ...]], bytes] = {}
         before: list[tuple[int, ...]] = [()] * len(self)

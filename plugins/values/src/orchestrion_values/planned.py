@@ -1,0 +1,106 @@
+"""Plans over transcripts at work: a model that scores choices, and what is kept of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from orchestrion_encoders.interfaces import places_of
+
+from orchestrion import Experience, Situation
+from orchestrion_values.arrays import Floats, Mask, under
+from orchestrion_values.policy import RecordedChoice, ValuePolicy
+from orchestrion_values.replies import Words, signature, words_of
+from orchestrion_values.transcripts import DONE, LATE, Plan, Played, Tables, plan, set_of
+
+
+class TranscriptModel:
+    """Scores choices by plans: by who was called, and what was replied last.
+
+    Args:
+        tables: of the model.
+        words: of replies that it knows, by agent.
+        policy: its choices are scored.
+        turns: the most of an episode.
+    """
+
+    def __init__(self, tables: Tables, words: Words, policy: ValuePolicy, turns: int) -> None:
+        self.tables, self.words, self.turns = tables, words, turns
+        self._ending, self._places = policy.ending, places_of(policy.choices)
+        self._heard = {reply: i for i, reply in enumerate(tables.heard)}
+        self._plans: dict[str, Plan] = {}
+
+    def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
+        """Return the values of choices in each situation [n, k]."""
+        return np.array([self._score(situation) for situation in situations])
+
+    def _score(self, situation: Situation) -> Floats:
+        turns, k = situation.trajectory.turns, len(self._ending)
+        category = situation.problem.category
+        category = category if category in self.tables.categories else ""
+        if category not in self._plans:
+            self._plans[category] = plan(self.tables, category, self._ending, self.turns)
+        best = self._plans[category]
+        choices = [self._places.get((turn.agent, turn.option), k) for turn in turns]
+        called = set_of(self.tables.agents, [choice for choice in choices if choice < k])
+        before, last = [k, k, *choices][-2:]
+        said = "" if last == k else signature(words_of(turns[-1]), self._words_of(last))
+        reply = self._heard.get((last, said), self._heard[last, ""])
+        count = min(len(turns), self.turns - 1)
+        result: Floats = best.ahead[count, called, reply].copy()
+        for end in np.flatnonzero(self._ending).tolist():
+            result[end] = self.tables.ends(end, best.pays[called, before, reply], count)
+        return result
+
+    def _words_of(self, choice: int) -> tuple[str, ...]:
+        return self.words.get(self.tables.agents[choice], ())
+
+    def save(self) -> tuple[dict[str, Any], Any]:
+        """Return arrays and plain data."""
+        t = self.tables
+        arrays = {f"weights.{name}": weights for name, weights in t.weights.items()}
+        data = {
+            "agents": list(t.agents),
+            "heard": [list(reply) for reply in t.heard],
+            "categories": list(t.categories),
+            "late": t.late,
+            "bounds": list(t.bounds),
+            "words": {agent: list(words) for agent, words in self.words.items()},
+            "turns": self.turns,
+        }
+        return {**arrays, "says": t.says, "costs": t.costs}, data
+
+    @classmethod
+    def load(cls, arrays: Mapping[str, Any], data: Any, policy: ValuePolicy) -> TranscriptModel:
+        least, most = data["bounds"]
+        tables = Tables(
+            tuple(data["agents"]),
+            tuple((choice, said) for choice, said in data["heard"]),
+            tuple(data["categories"]),
+            under(arrays, "weights."),
+            arrays["says"],
+            arrays["costs"],
+            data["late"],
+            (least, most),
+        )
+        words = {agent: tuple(words) for agent, words in data["words"].items()}
+        return cls(tables, words, policy, data["turns"])
+
+
+def played_of(policy: ValuePolicy, experience: Experience[RecordedChoice]) -> Played:
+    """Return what is kept of an episode."""
+    episode = experience.episode
+    made = [step.choice for step in experience.taken]
+    after = [step.situation.trajectory for step in experience.taken[1:]]
+    last_turns = [past.last for past in (*after, episode.trajectory)]
+    replies = ["" if turn is None else words_of(turn) for turn in last_turns]
+    rewards = list(experience.rewards)
+    rewards[-1] -= experience.outcome
+    end, paid = LATE if episode.status == "limit" else DONE, 0.0
+    if policy.ending[made[-1]]:
+        end, paid = made.pop(), rewards.pop()
+        replies.pop()
+    problem = episode.problem
+    outcome = experience.outcome
+    return Played(problem.id, problem.category, made, replies, rewards, end, outcome, paid)

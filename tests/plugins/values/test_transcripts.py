@@ -1,0 +1,397 @@
+"""Plans over transcripts: words that tell, estimates, draws, plans, and when they beat values."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import evolve
+from msgspec.structs import replace
+from orchestrion_values.estimates import FLAT, Estimates
+from orchestrion_values.fitted_learner import PLAN, VALUES, FittedLearner, FittedModel
+from orchestrion_values.fitted_q import FittedQ
+from orchestrion_values.planned import TranscriptModel, played_of
+from orchestrion_values.policy import RecordedChoice
+from orchestrion_values.replies import signature, telling, words_of
+from orchestrion_values.transcripts import (
+    DONE,
+    LATE,
+    OVER,
+    Played,
+    Tables,
+    bits_of,
+    plan,
+    set_of,
+)
+
+from orchestrion import (
+    CheckpointError,
+    Episode,
+    Job,
+    Key,
+    OpenContext,
+    Output,
+    Problem,
+    Saved,
+    Turn,
+    gather,
+)
+from orchestrion.config import from_data
+from orchestrion.runs import RunReader, train
+from tests.plugins.values.support import ROSTER, episode, names, policy, situation
+
+AGENTS = ("writer", "checker", "")
+STOP = 2
+
+# ------------------------------------------------------------------------------ words
+
+
+def test_a_long_reply_is_read_at_its_ends_and_a_failed_turn_not_at_all() -> None:
+    text = "PASS. " + " ".join(f"w{i}" for i in range(30)) + " -- Approved!"
+    read = words_of(Turn(0, "checker", output=Output(text))).split()
+    assert (read[0], read[-1], len(read)) == ("pass", "approved", 12)
+    assert words_of(Turn(0, "checker", output=Output("PASS"), status="failed")) == ""
+    assert signature("pass w0", ("fail", "pass")) == "01"
+
+
+def test_the_words_that_come_again_and_explain_returns_are_kept() -> None:
+    luck = random.Random(1)
+    good = [luck.random() < 0.5 for _ in range(60)]
+    replies = [f"the answer is {'right' if g else f'wrong w{n}'}" for n, g in enumerate(good)]
+    problems = [f"p{n % 20}" for n in range(60)]
+    returns = np.array([g + 0.1 * luck.random() for g in good])
+    assert telling(replies, problems, returns) == ("right",)
+
+
+def test_words_of_a_single_problem_and_of_chance_are_no_verdicts() -> None:
+    luck = random.Random(2)
+    problems, vocabulary = [f"p{n % 20}" for n in range(60)], [f"w{i}" for i in range(12)]
+    kept = 0
+    for _ in range(40):
+        returns = np.array([luck.random() for _ in range(60)])
+        assert telling([f"a{n % 20}" for n in range(60)], problems, returns) == ()
+        chatter = [" ".join(luck.sample(vocabulary, 6)) for _ in range(60)]
+        kept += bool(telling(chatter, problems, returns))
+    assert kept < 20
+
+
+# ------------------------------------------------------------------------------ estimates
+
+
+def reviewed(seed: int, count: int) -> list[Played]:
+    """A writer is right half of the time, and a checker says whether; calls cost .05."""
+    luck = random.Random(seed)
+    result = []
+    for n in range(count):
+        choices, replies, right = [], [], False
+        for _ in range(luck.randint(0, 5)):
+            choices.append(luck.randrange(2))
+            if choices[-1] == 0:
+                right = luck.random() < 0.5
+                replies.append(f"x{luck.randrange(999)}")
+            else:
+                replies.append("pass" if right else "fail")
+        costs = [-0.05] * len(choices)
+        outcome = float(right)
+        result.append(Played(f"p{n % 12}", "", choices, replies, costs, STOP, outcome))
+    return result
+
+
+def test_estimates_are_those_of_a_bayesian_regression_on_shared_features() -> None:
+    """By the kernel: what is expected of a state is a weighted mean of what was seen."""
+    played = [p._replace(category="xy"[n % 2]) for n, p in enumerate(reviewed(1, 40))]
+    estimates = Estimates(played, AGENTS)
+    v = estimates.variances
+
+    def state(p: Played) -> dict[str, Any]:
+        before, last = [None, None, *p.choices][-2:]
+        said = signature(p.replies[-1], estimates.words.get(AGENTS[last], ())) if p.replies else ""
+        kind, reply, pair = p.category, (last, said), (before, last)
+        return {
+            "last": last,
+            "reply": reply,
+            "pair": pair,
+            "pair_reply": (before, reply),
+            "turns": len(p.choices),
+            "category": kind,
+            "category_last": (kind, last),
+            "category_reply": (kind, reply),
+            "category_pair": (kind, pair),
+        }
+
+    def alike(one: Played, other: Played) -> float:
+        a, b = state(one), state(other)
+        total = FLAT + v["called"] * len(set(one.choices) & set(other.choices))
+        total += sum(v[name] for name in a if a[name] == b[name])
+        return total
+
+    def same(one: Played, other: Played) -> float:
+        again = [*one.choices[-1:]] == [*other.choices[-1:]]
+        return (v["problem"] + v["problem_last"] * again) * (one.problem == other.problem)
+
+    gram = np.array([[alike(a, b) + same(a, b) for b in played] for a in played])
+    outcomes = np.array([p.outcome for p in played])
+    weights = np.linalg.solve(gram + np.eye(len(played)), outcomes)
+    tables = evolve(estimates.tables(), bounds=(-np.inf, np.inf))
+    for p in played:
+        expected = float(np.array([alike(p, other) for other in played]) @ weights)
+        before, last = [3, 3, *p.choices][-2:]
+        said = signature(p.replies[-1], estimates.words.get(AGENTS[last], ())) if p.replies else ""
+        reply = tables.heard.index((last, said))
+        place = set_of(AGENTS, p.choices), before, reply
+        ended = tables.ends(STOP, tables.pays(p.category)[place], len(p.choices))
+        assert ended == pytest.approx(expected, abs=1e-6)
+    assert tables.costs[:2].tolist() == pytest.approx([-0.05, -0.05])
+
+
+def test_what_was_never_tried_is_uncertain_and_means_stay_within_what_was_seen() -> None:
+    played = [p for p in reviewed(2, 60) if 1 not in p.choices[-1:]]
+    estimates = Estimates(played, AGENTS)
+    draws = [estimates.tables(np.random.default_rng(n)) for n in range(60)]
+
+    def spread(last: int) -> float:
+        reply = draws[0].heard.index((last, ""))
+        return float(np.std([t.ends(STOP, t.pays("")[3, 0, reply], 2) for t in draws]))
+
+    assert spread(1) > 1.2 * spread(0)
+    means = estimates.tables()
+    assert means.bounds == (0.0, 1.0)
+    assert 0.0 <= means.ends(STOP, 7.0, 1) <= 1.0
+
+
+def test_choices_that_cost_nothing_are_charged_a_little() -> None:
+    free = [p._replace(rewards=[0.0] * len(p.choices)) for p in reviewed(3, 30)]
+    costs = Estimates(free, AGENTS).costs
+    assert (costs[:2] < 0).all()
+    assert costs[STOP] == 0
+
+
+def test_sets_of_agents_are_told_apart_in_small_teams() -> None:
+    assert bits_of(("a", "b", "a", "")).tolist() == [1, 2, 1, 0]
+    assert set_of(("a", "b", "a", ""), [2, 1]) == 3
+    many = [f"a{i}" for i in range(20)]
+    assert not bits_of(many).any()
+    assert Estimates([Played("p", "", [0], ["x"], [0.0], DONE, 1.0)], many).tables() is not None
+
+
+# ------------------------------------------------------------------------------ plans
+
+
+def value_of(
+    t: Tables, ending: Sequence[bool], turns: int, past: tuple[int, ...], reply: int
+) -> float:
+    """The best value of a state, by looking ahead through all that can follow."""
+    k = len(t.agents)
+    before = [k, k, *past][-2]
+    pays = float(t.pays("x")[set_of(t.agents, past), before, reply])
+    if t.heard[reply][1] == OVER:
+        return float(t.ends(k, pays, len(past)))
+    if len(past) == turns:
+        return t.late
+    values = []
+    for choice in range(k):
+        if ending[choice]:
+            values.append(float(t.ends(choice, pays, len(past))))
+            continue
+        total = float(t.costs[choice])
+        for after, (whose, _) in enumerate(t.heard):
+            if whose == choice:
+                chance = float(t.says[reply, after])
+                total += chance * value_of(t, ending, turns, (*past, choice), after)
+        values.append(total)
+    return max(values)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_plans_are_the_best_of_all_ways_to_go_on(seed: int) -> None:
+    luck = np.random.default_rng(seed)
+    played = [
+        p._replace(category="xy"[n % 2], end=(STOP, DONE, LATE)[n % 3])
+        for n, p in enumerate(reviewed(seed, 30))
+        if p.choices
+    ]
+    tables = Estimates(played, AGENTS).tables(luck)
+    ending = np.array([False, False, True])
+    best = plan(tables, "x", ending, 3)
+    for path in ((), (0,), (1,), (0, 1), (1, 1)):
+        before, last = [3, 3, *path][-2:]
+        for reply, (whose, said) in enumerate(tables.heard):
+            if whose != last or said == OVER:
+                continue
+            ahead = best.ahead[len(path), set_of(AGENTS, path), reply, :2].max()
+            place = set_of(AGENTS, path), before, reply
+            stop = tables.ends(STOP, best.pays[place], len(path))
+            expected = value_of(tables, ending.tolist(), 3, path, reply)
+            assert max(float(ahead), float(stop)) == pytest.approx(expected)
+
+
+# ------------------------------------------------------------------------------ the trainer
+
+
+def learner(**settings: Any) -> FittedLearner:
+    return FittedLearner(FittedQ(trees=0, **settings), OpenContext("trainer", Key(1), ROSTER))
+
+
+def test_episodes_are_kept_as_choices_replies_and_ends() -> None:
+    runtime = policy()
+    ended = episode(runtime, ["a", "c", "stop"], 0.7, turns=[-0.1, -0.2])
+    done = episode(runtime, ["a", "c"], 0.7, turns=[-0.1, -0.2])
+    late = replace(done, status="limit")
+    a, c, stop = (runtime.names.index(name) for name in ("a", "c", "stop"))
+    kept = [played_of(runtime, e) for e in gather([ended, done, late], RecordedChoice)]
+    assert kept[0].rewards == pytest.approx([-0.1, -0.2])
+    replies, rewards = ["by a", "by c"], kept[0].rewards
+    assert kept[0] == Played("p", "", [a, c], replies, rewards, stop, pytest.approx(1.0))
+    for other, end in zip(kept[1:], (DONE, LATE), strict=True):
+        assert other._replace(rewards=rewards) == kept[0]._replace(end=end)
+
+
+@pytest.mark.parametrize(("by_values", "planned"), [(0.0, True), (1.0, False)])
+def test_the_better_of_values_and_plan_is_kept(by_values: float, planned: bool) -> None:
+    runtime = policy()
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work = learner()
+    for acted, reward in (("a", 0.5), ("c", 0.1)):
+        plain = [episode(runtime, [acted, "stop"], reward, features=[n]) for n in range(10)]
+        at_work.absorb(plain, session)
+    ways = (("a", 0.5), ("b:x", by_values))
+    tried = [episode(runtime, [way, "stop"], total, features=[0.0]) for way, total in ways]
+    at_work.absorb(tried * 5, session, [PLAN, VALUES] * 5)
+    assert isinstance(runtime.model, FittedModel)
+    assert (runtime.model.plan is not None) == planned
+    chosen = names(runtime.decide([situation(features=[0.0])], [Key(1)]))
+    assert chosen == ["a" if planned else "b:x"]
+
+
+def test_where_situations_cannot_be_told_apart_the_plan_is_kept_untested() -> None:
+    runtime = policy()
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work = learner(plans=0.1)
+    at_work.absorb([episode(runtime, ["a", "stop"], 0.5)] * 10, session)
+    at_work.absorb([episode(runtime, ["c", "stop"], 0.1)] * 10, session)
+    assert isinstance(runtime.model, FittedModel)
+    assert runtime.model.plan is not None
+    assert not at_work._compares
+    assert at_work._leaders(8) == [PLAN] * 8
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.8])
+def test_small_batches_too_follow_plans_in_their_share(share: float) -> None:
+    at_work = learner(plans=share)
+    leaders: list[str] = []
+    for _ in range(10):
+        leaders += at_work._leaders(8)
+        at_work._seen += 8
+    assert leaders.count(PLAN) == pytest.approx(80 * share, abs=1)
+
+
+def test_the_last_third_compares_both_on_the_same_problems_and_keys() -> None:
+    runtime = policy()
+    at_work = learner(episodes=100)
+    problems = [Problem(f"p{i}") for i in range(5)]
+    jobs_of: list[list[Job]] = []
+
+    async def rollout(jobs: list[Job]) -> list[Episode]:
+        jobs_of.append(jobs)
+        return [episode(runtime, ["a", "stop"], 0.5, features=[n]) for n in range(len(jobs))]
+
+    session: Any = SimpleNamespace(
+        policy=runtime, key=Key(1), problems=lambda split: problems, rollout=rollout
+    )
+    for i in range(len(at_work.sizes)):
+        asyncio.run(at_work.iterate(i, session))
+    pairs = [jobs[n : n + 2] for jobs in jobs_of for n in range(0, len(jobs) - 1, 2)]
+    same = sum(a.problem == b.problem and a.key == b.key for a, b in pairs)
+    counts = [len(rewards) for rewards in at_work._compared.values()]
+    assert sum(counts) == pytest.approx(30, abs=8)
+    assert same == min(counts)
+    again = learner(episodes=100)
+    again.load(at_work.save())
+    assert again.save() == at_work.save()
+
+
+def test_plans_are_saved_with_the_policy() -> None:
+    runtime, again = policy(), policy()
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work = learner()
+    at_work.absorb([episode(runtime, ["a", "stop"], 0.5)] * 10, session)
+    at_work.absorb([episode(runtime, ["c", "stop"], 0.9)] * 10, session)
+    again.load(runtime.save())
+    assert isinstance(again.model, FittedModel)
+    assert isinstance(again.model.plan, TranscriptModel)
+    shown = [situation(), situation("c"), situation("b:x", category="new")]
+    allowed = runtime.allowed(shown)
+    assert runtime.model is not None
+    before = runtime.model.scores(shown, allowed)
+    assert again.model.scores(shown, allowed).tolist() == before.tolist()
+    assert names(again.decide(shown[:2], [Key(1)] * 2)) == ["c", "stop"]
+
+
+def test_no_plan_calls_an_agent_when_it_is_too_late_to_stop() -> None:
+    runtime = policy()
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work = learner()
+    at_work.turns = 3
+    at_work.absorb([episode(runtime, ["a", "c", "stop"], 0.5)] * 10, session)
+    at_work.absorb([episode(runtime, ["a", "stop"], 0.1)] * 10, session)
+    assert names(runtime.decide([situation("a", "a")], [Key(1)])) == ["stop"]
+
+
+def test_what_an_earlier_version_saved_is_refused_in_words() -> None:
+    with pytest.raises(CheckpointError, match="an earlier version of `fitted-q`"):
+        FittedModel.load(Saved({}, {"plans": [[None, [1]]]}), policy())
+    with pytest.raises(CheckpointError, match="an earlier version of `fitted-q`; begin anew"):
+        learner().load(Saved({}, {"tried": [], "seen": 3}))
+
+
+PARTS = """
+import random
+def writer(view):
+    before = sum(turn.agent == "writer" for turn in view.turns)
+    right = random.Random(f"{view.problem.text}{before}").random() < 0.5
+    return f"a{view.problem.text}" if right else f"b{before}"
+def checker(view):
+    said = [turn.output.content for turn in view.turns if turn.agent == "writer"]
+    if not said:
+        return "Nothing to check."
+    return "PASS" if said[-1] == f"a{view.problem.text}" else f"FAIL: not {said[-1]}"
+"""
+
+
+def test_it_learns_to_try_again_until_the_checker_is_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checked_parts.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data = {
+        "seed": 1,
+        "task": {
+            "use": "jsonl",
+            "rows": [{"question": str(n), "answer": f"a{n}"} for n in range(60)],
+            "solver": ["writer"],
+            "split": {"train": 0.5, "validation": 0.0, "test": 0.5},
+        },
+        "agents": {
+            name: {"use": "function", "function": f"checked_parts:{name}", "give": "view"}
+            | {"cost": 1}
+            for name in ("writer", "checker")
+        },
+        "policy": {"use": "values"},
+        "reward": {"use": "outcome-minus-cost", "cost_weight": 0.02},
+        "trainer": {"use": "auto", "episodes": 100},
+        "limits": {"turns": 8},
+    }
+    learned = train(from_data(data, directory=tmp_path), tmp_path / "run").report.contenders[0]
+    assert learned.solved.mean > 0.85  # one call solves half of them
+    with RunReader(tmp_path / "run") as run:
+        checkpoint = run.usable().checkpoint
+    assert checkpoint is not None
+    text = json.dumps(checkpoint.components["policy"].data, default=str)
+    assert "checker" in text
