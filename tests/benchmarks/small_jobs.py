@@ -180,7 +180,7 @@ def checked(seed: int, folder: Path) -> dict[str, Any]:
         f"c{i}": (round(luck.uniform(0.75, 1), 2), luck.choice(VERDICTS))
         for i in range(luck.randint(1, 2))
     }
-    costs = {name: luck.choice([1, 1, 2]) for name in writers}
+    costs: dict[str, float] = {name: luck.choice([1, 1, 2]) for name in writers}
     costs |= {name: luck.choice([0.5, 1]) for name in checkers}
     by_text = {row["question"]: row for row in rows}
     sys.path.insert(0, str(folder))

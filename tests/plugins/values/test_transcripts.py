@@ -111,7 +111,7 @@ def test_estimates_are_those_of_a_bayesian_regression_on_shared_features() -> No
     v = estimates.variances
 
     def state(p: Played) -> dict[str, Any]:
-        before, last = [None, None, *p.choices][-2:]
+        before, last = [3, 3, *p.choices][-2:]
         said = signature(p.replies[-1], estimates.words.get(AGENTS[last], ())) if p.replies else ""
         kind, reply, pair = p.category, (last, said), (before, last)
         return {
@@ -248,7 +248,8 @@ def test_episodes_are_kept_as_choices_replies_and_ends() -> None:
     kept = [played_of(runtime, e) for e in gather([ended, done, late], RecordedChoice)]
     assert kept[0].rewards == pytest.approx([-0.1, -0.2])
     replies, rewards = ["by a", "by c"], kept[0].rewards
-    assert kept[0] == Played("p", "", [a, c], replies, rewards, stop, pytest.approx(1.0))
+    assert kept[0] == Played("p", "", [a, c], replies, rewards, stop, kept[0].outcome)
+    assert kept[0].outcome == pytest.approx(1.0)
     for other, end in zip(kept[1:], (DONE, LATE), strict=True):
         assert other._replace(rewards=rewards) == kept[0]._replace(end=end)
 
