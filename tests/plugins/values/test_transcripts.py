@@ -345,6 +345,17 @@ def test_no_plan_calls_an_agent_when_it_is_too_late_to_stop() -> None:
     assert names(runtime.decide([situation("a", "a")], [Key(1)])) == ["stop"]
 
 
+def test_a_policy_that_cannot_stop_plans_as_well() -> None:
+    runtime = policy(stop=False)
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work = learner()
+    for name, reward in (("a", 0.1), ("c", 0.5)):
+        at_work.absorb([episode(runtime, [name, name], reward)] * 10, session)
+        late = [replace(episode(runtime, [name], 0.0), status="limit")] * 10
+        at_work.absorb(late, session)
+    assert names(runtime.decide([situation("c")], [Key(1)])) == ["c"]
+
+
 def test_what_an_earlier_version_saved_is_refused_in_words() -> None:
     with pytest.raises(CheckpointError, match="an earlier version of `fitted-q`"):
         FittedModel.load(Saved({}, {"plans": [[None, [1]]]}), policy())

@@ -34,7 +34,7 @@ VARIANCES = {
     "category_pair": 0.03,
     "end": 0.1,
     "problem": 0.1,
-    "problem_last": 0.3,
+    "problem_last": 0.1,
 }
 """The expected variance of the weights of each group of features, in units of the noise: the last
 choice, its reply, the last two choices, these and the reply, each agent that was called, the number

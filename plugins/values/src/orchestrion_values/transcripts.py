@@ -168,7 +168,8 @@ def plan(tables: Tables, category: str, ending: Mask, turns: int) -> Plan:
             value = np.where(over, tables.ends(k, pays, n + 1), value)
         # The choice before the next reply is that of this one.
         ahead[n] = ((tables.says * value[:, choice]) @ owner)[after] + tables.costs
-        value = np.where(ending, -np.inf, ahead[n]).max(axis=2)[:, None]
+        going = np.where(ending, -np.inf, ahead[n]).max(axis=2)
+        value = np.broadcast_to(going[:, None], pays.shape)
         for end in np.flatnonzero(ending).tolist():
             value = np.maximum(value, tables.ends(end, pays, n))
     return Plan(pays, ahead)
