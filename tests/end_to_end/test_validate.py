@@ -120,6 +120,10 @@ def test_a_config_under_which_no_agent_acts_is_not_used(
         (["policy={use: neural, stop: true}"], []),
         (["policy={use: neural}", "agents.stop={use: terminator}"], []),
         (["policy={use: neural}", f"agents.crew={CREW}"], []),
+        (
+            ["policy={use: neural, stop: true}", "trainer={use: reinforce}"],
+            ["reward: missing: none"],
+        ),
     ],
 )
 def test_what_works_and_comes_to_nothing_is_a_warning(

@@ -10,6 +10,7 @@ from typing import Any
 from attrs import Factory, frozen
 
 from orchestrion._errors import UsageError
+from orchestrion._manifest import changed_code
 from orchestrion._report import OWN_UNIT, Outcomes, paired, plain_data, unit_of
 from orchestrion._statistics import Estimate, mean
 
@@ -33,6 +34,7 @@ class ComparedResult:
         seeds: tries per problem.
         digests: see `Report.digests`.
         config: with which it was made, if known; at least the task that the problems are from.
+        code: see `code_of`; empty if unknown.
     """
 
     name: str
@@ -40,6 +42,7 @@ class ComparedResult:
     seeds: int = 1
     digests: Mapping[str, str] = Factory(dict)
     config: Mapping[str, Any] = Factory(dict)
+    code: Mapping[str, Any] = Factory(dict)
 
     @property
     def unit(self) -> str:
@@ -95,6 +98,8 @@ def compare_outcomes(first: ComparedResult, second: ComparedResult) -> Compariso
         del means["cost"]
         notes.append(f"costs are not compared: A has {units[0]}, B has {units[-1]}")
     notes += _config_note(first.config, second.config)
+    if code := changed_code(first.code, second.code):
+        notes.append(f"code differs: {code}")
     if first.seeds != second.seeds:
         notes.append(f"A tried each problem {first.seeds} times, B {second.seeds} times")
 

@@ -29,6 +29,8 @@ from orchestrion.config import Config
 MOST = 10_000_000
 """Episodes of one iteration, or of one evaluation: the smallest take about a kilobyte each."""
 
+NO_REWARD = "none is configured, so that trainers which learn from rewards learn nothing"
+
 
 @asynccontextmanager
 async def ready(config: Config) -> AsyncIterator[tuple[Opened, dict[Split, int]]]:
@@ -132,6 +134,8 @@ def _limit_doubts(opened: Opened) -> Iterator[str]:
 def _reward_doubts(opened: Opened) -> Iterator[str]:
     """Yield what the reward says of its settings beside this team."""
     path = opened.config.reward
+    if path is None and opened.config.stages:
+        yield f"reward: missing: {NO_REWARD}"
     doubt: Any = None if path is None else getattr(opened.runtimes[path], "doubt", None)
     if path is None or doubt is None:
         return

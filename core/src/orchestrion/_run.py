@@ -35,7 +35,7 @@ from orchestrion._manifest import (
 )
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
-from orchestrion._readiness import check_ready
+from orchestrion._readiness import NO_REWARD, check_ready
 from orchestrion._records import JSON, Episode
 from orchestrion._report import Report, kinds, of_evaluations, outcomes, own_name, problem_digests
 from orchestrion._session import EngineSession, fewer_collections, summarize
@@ -145,8 +145,7 @@ class Conduct:
         if self.store.status != "running":
             self.store.set_status("running")
         if self.config.stages and self.config.reward is None:
-            text = "none is configured, so that trainers which learn from rewards learn nothing"
-            self.progress.noted("reward", "missing:", text)
+            self.progress.noted("reward", "missing:", NO_REWARD)
         self.observers.run_started(self.store.directory, self.config.resolved(), self._note_event)
         try:
             async with self.calls.budget.deadline():

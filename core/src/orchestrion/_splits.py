@@ -53,11 +53,11 @@ def splits_of(names: Iterable[str], shares: SplitShares) -> dict[str, Split]:
     A name that comes several times is in one split, and counts as often as it comes.
     """
     counts = Counter(names)
-    before = 0
+    before, total = 0, counts.total()
     splits: dict[str, Split] = {}
     for name in sorted(counts, key=lambda name: (_position(name, shares), name)):
         middle = before + counts[name] / 2
-        splits[name] = _split_at(middle / counts.total(), shares)
+        splits[name] = _split_at(middle / total, shares)
         before += counts[name]
     return splits
 

@@ -53,9 +53,13 @@ def stored_results(store: RunReader) -> dict[str, ComparedResult]:
     """Return the results of a run to compare with others, by contender, its own team first."""
     evaluations, config = store.load_evaluations(), stored_config(store)
     settings, digests = config["evaluation"], stored_digests(evaluations)
+    code = (store.manifest or {}).get("code", {})
+    for event in store.events():
+        if event.kind == "code changed":
+            code = event.data["code"]
     title, seeds = f"{store.directory.name} ({settings['split']})", settings["seeds"]
     return {
-        contender: ComparedResult(title, stored["outcomes"], seeds, digests, config)
+        contender: ComparedResult(title, stored["outcomes"], seeds, digests, config, code)
         for contender, stored in evaluations.items()
     }
 
@@ -66,7 +70,8 @@ def results_of_file(path: Path) -> dict[str, ComparedResult]:
     report = document["report"]
     config = document.get("config") or {"task": document.get("task")}
     title, digests = f"{path} ({report['split']})", report.get("digests", {})
+    code = document.get("code", {})  # files of earlier versions have none
     return {
-        contender: ComparedResult(title, outcomes, report["seeds"], digests, config)
+        contender: ComparedResult(title, outcomes, report["seeds"], digests, config, code)
         for contender, outcomes in report["outcomes"].items()
     }

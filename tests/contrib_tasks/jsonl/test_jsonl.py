@@ -459,6 +459,12 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
         ("a.jsonl", '{"question": "q", "answer": null}', {}, "column 'answer': is empty"),
         ("a.csv", "question,answer\nq,nan\n", {"check": "number"}, "not a finite number"),
         ("a.csv", "question,answer\nq,1e99999\n", {"check": "number"}, "beyond all numbers"),
+        (
+            "a.csv",
+            "question,answer\nq,-1e999999999\n",
+            {"check": "number"},
+            "a.csv:2: .*beyond all",
+        ),
         ("a.csv", "question,answer\nq," + "(" * 3000 + "\n", {"check": "regex"}, "not a pattern"),
         ("a.jsonl", '{"question": "q", "answer": ""}', {}, "column 'answer': is empty"),
         ("a.csv", "question,answer\nq\n", {}, r"a\.csv:2: has not as many values"),
@@ -589,6 +595,47 @@ def test_a_file_that_was_changed_while_a_run_trained_is_said_before_the_report(
     assert "other problems than before" in here("resume", "team-1", cwd=tmp_path).stderr
 
 
+@frozen
+class Relabels(Agent):
+    """Gives the rows of the file to other splits while a run trains."""
+
+    file: Path
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        rows = [f"q{i},q{i},{'test' if i < 4 else 'train'}\n" for i in range(10)]
+        self.file.write_text("question,answer,part\n" + "".join(rows))
+        return Output("q0")
+
+
+@pytest.mark.parametrize(
+    ("retention", "said"),
+    [
+        ("all", "4 of 4 problems it was judged on were trained on"),
+        ("none", "it may be judged on problems that it was trained on"),
+    ],
+)
+def test_problems_that_were_trained_on_before_they_were_judged_are_told(
+    retention: str, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.csv"
+    rows = [f"q{i},q{i},{'train' if i < 4 else 'test'}\n" for i in range(10)]
+    file.write_text("question,answer,part\n" + "".join(rows))
+    config = {
+        "task": {"use": "jsonl", "file": "rows.csv", "splits": "part"},
+        "agents": {"a": {"use": f"{__name__}:Relabels", "file": str(file)}},
+        "policy": {"use": "values"},
+        "reward": {"use": "exact-outcome"},
+        "trainer": {"use": "fitted-q", "episodes": 24},
+        "limits": {"turns": 1},
+        "run": {"retention": retention},
+    }
+    (tmp_path / "team.yaml").write_text(json.dumps(config))
+    assert said in " ".join(here("train", "team.yaml", cwd=tmp_path).stdout.split())
+    summary = json.loads((tmp_path / "runs/team-1/exports/summary.json").read_text())
+    finding = next(f for f in summary["diagnosis"] if f["name"] == "data_changed")
+    assert (finding["level"], said in finding["text"]) == (2, True)
+
+
 def test_rows_in_another_order_are_no_other_problems(tmp_path: Path) -> None:
     rows = [f"q{i},q{i},{['train', 'test'][i % 2]}\n" for i in range(10)]
     file = tmp_path / "rows.csv"
@@ -681,6 +728,8 @@ def test_code_of_ones_own_that_was_changed_since_the_run_began_is_named(tmp_path
     code.write_text(code.read_text().replace("return 1.0", "return 0.00"))
     changed = "code was changed since the run began"
     assert f"{changed}: own_code" in here("eval", "team-1", cwd=tmp_path, PYTHONPATH=path).stderr
+    compared = here("runs", "compare", "team-1", "team-1/evaluations/2.json", cwd=tmp_path)
+    assert "code differs: own_code" in compared.stdout
     assert (
         "other code than before: own_code"
         in here("resume", "team-1", cwd=tmp_path, PYTHONPATH=path).stderr

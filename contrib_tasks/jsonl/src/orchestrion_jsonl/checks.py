@@ -240,7 +240,7 @@ def check_expected(name: str, expected: Any) -> None:
         if not accepted or not all(text.strip() for text in accepted):
             raise ValueError("is empty")
         for text in accepted:
-            if name == "number" and abs(decimal(text)) > LARGEST:
+            if name == "number" and decimal(text).copy_abs() > LARGEST:
                 raise ValueError(f"{text!r} is beyond all numbers that can be compared")
             if name == "regex":
                 compiled(text)

@@ -56,6 +56,7 @@ def command(
     `orchestrion runs compare` compares two of those, or two runs.
     """
     from orchestrion._cli.display import diagnosis_lines, problem_lines, report_lines
+    from orchestrion._manifest import code_of
     from orchestrion._report import Report
     from orchestrion._store.diagnosis import cut_off
     from orchestrion._store.evaluations import keep_evaluation
@@ -71,6 +72,7 @@ def command(
         "target": target,
         "overrides": list(overrides),
         "config": trained.components.initial.resolved(),
+        "code": code_of(trained.components.initial),
         "report": report.as_json(),
         "failures": trained.failures,
     }

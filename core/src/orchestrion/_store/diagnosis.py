@@ -16,6 +16,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from orchestrion._manifest import has_other_problems
 from orchestrion._records import JSON, TRAINING, Status
 from orchestrion._report import LEARNED, Outcomes, Verdict, enumerated, paired
 from orchestrion._statistics import mean
@@ -58,6 +59,7 @@ def diagnose(store: RunReader) -> list[Finding]:
     evaluations = store.load_evaluations()
     last_stage = [iteration for iteration in iterations if iteration.stage == iterations[-1].stage]
     findings = [
+        *_trained_on_judged(store),
         *_without_reward(last_stage),
         *_failing(store, last_stage),
         *_never_in_time(store, last_stage),
@@ -85,6 +87,27 @@ def as_document(findings: Sequence[Finding]) -> dict[str, JSON]:
         "diagnosis": [asdict(finding) for finding in findings],
         "warning_level": warning_level(findings),
     }
+
+
+# ------------------------------------------------------------------ data that was changed
+
+
+def _trained_on_judged(store: RunReader) -> Iterator[Finding]:
+    """Find that the task's problems were changed, and how many of the judged were trained on."""
+    before = (store.manifest or {}).get("data") or {}
+    changes = [event.data for event in store.events() if event.kind == "data changed"]
+    texts = [data["text"] for data in changes if has_other_problems(before, data["data"])]
+    if not texts:
+        return
+    judged, trained = store.trained_on(LEARNED)
+    told = f"{trained} of {judged} problems it was judged on were trained on"
+    yield Finding(
+        "data_changed",
+        WARNING if trained or not judged else NOTE,
+        f"the task's data was changed during the run ({texts[-1]}); "
+        + (told if judged else "it may be judged on problems that it was trained on"),
+        "start a new run on the changed data",
+    )
 
 
 # ------------------------------------------------------------------ nothing to learn from

@@ -387,6 +387,20 @@ class RunReader:
             return None
         return [name for name in checkpoint.roster if name not in tried]
 
+    def trained_on(self, source: str) -> tuple[int, int]:
+        """Return how many problems an evaluation has, and how many of them training had as well.
+
+        Both are 0 where episodes are not kept. Ids and categories are not compared.
+        """
+        content = "json_remove(p.record, '$.id', '$.category')"
+        kept = "FROM episodes e JOIN problems p ON p.digest = e.public WHERE e.source = ?"
+        query = (
+            "SELECT count(DISTINCT e.problem), count(DISTINCT CASE WHEN"
+            f" {content} IN (SELECT {content} {kept}) THEN e.problem END) {kept}"
+        )
+        judged, trained = self._reader.one(query, (TRAINING, source))
+        return judged, trained
+
     def load_evaluations(self) -> dict[str, JSON]:
         """Return the results of all finished evaluations by name, oldest first."""
         return {
