@@ -127,6 +127,14 @@ def tickets(seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
+def functions(seed: int, costs: Mapping[str, float]) -> dict[str, Any]:
+    """Return agents that are the functions of a job's file."""
+    return {
+        name: {"use": "function", "function": f"parts{seed}:{name}", "give": "view", "cost": cost}
+        for name, cost in costs.items()
+    }
+
+
 def kinds(seed: int, folder: Path) -> dict[str, Any]:
     """Return a drawn job with own data; its agents are functions in a file of the folder."""
     luck = random.Random(seed)
@@ -161,15 +169,7 @@ def kinds(seed: int, folder: Path) -> dict[str, Any]:
             "category": "kind",
             "split": {"train": 0.6, "validation": 0.0, "test": 0.4},
         },
-        "agents": {
-            name: {
-                "use": "function",
-                "function": f"parts{seed}:{name}",
-                "give": "view",
-                "cost": cost,
-            }
-            for name, cost in costs.items()
-        },
+        "agents": functions(seed, costs),
         "reward": {"use": "outcome-minus-cost", "cost_weight": 0.02},
         "limits": {"turns": 4},
     }
@@ -205,15 +205,7 @@ def checked(seed: int, folder: Path) -> dict[str, Any]:
             "solver": list(writers),
             "split": {"train": 0.5, "validation": 0.0, "test": 0.5},
         },
-        "agents": {
-            name: {
-                "use": "function",
-                "function": f"parts{seed}:{name}",
-                "give": "view",
-                "cost": cost,
-            }
-            for name, cost in costs.items()
-        },
+        "agents": functions(seed, costs),
         "reward": {"use": "outcome-minus-cost", "cost_weight": 0.02},
         "limits": {"turns": 8},
     }
