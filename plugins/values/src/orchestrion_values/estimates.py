@@ -104,10 +104,10 @@ class Estimates:
         """Return the places of the replies; new ones are added."""
         result = []
         for i, choice in enumerate(episode.choices):
-            said = signature(episode.replies[i], self.words.get(self.agents[choice], ()))
+            pattern = signature(episode.replies[i], self.words.get(self.agents[choice], ()))
             if episode.end == DONE and i == len(episode.choices) - 1:
-                said = OVER
-            result.append(places.setdefault((choice, said), len(places)))
+                pattern = OVER
+            result.append(places.setdefault((choice, pattern), len(places)))
         return result
 
     # ------------------------------------------------------------------ what ending pays
@@ -222,7 +222,7 @@ class Estimates:
             result: Floats = (counts + TRIES * before) / (counts @ alike + TRIES)
             return result
 
-        never = np.array([said == "" for _, said in self.heard])
+        never = np.array([pattern == "" for _, pattern in self.heard])
         first = np.where(never, 1e-3, self._follows.sum(axis=0))
         last = around(of.T @ self._follows, (first / (first @ alike))[None])
         result = around(self._follows, of @ last)

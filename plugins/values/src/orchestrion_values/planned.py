@@ -45,8 +45,8 @@ class TranscriptModel:
         choices = [self._places.get((turn.agent, turn.option), k) for turn in turns]
         called = set_of(self.tables.agents, [choice for choice in choices if choice < k])
         before, last = [k, k, *choices][-2:]
-        said = "" if last == k else signature(words_of(turns[-1]), self._words_of(last))
-        reply = self._heard.get((last, said), self._heard[last, ""])
+        pattern = "" if last == k else signature(words_of(turns[-1]), self._words_of(last))
+        reply = self._heard.get((last, pattern), self._heard[last, ""])
         count = min(len(turns), self.turns - 1)
         result: Floats = best.ahead[count, called, reply].copy()
         for end in np.flatnonzero(self._ending).tolist():
@@ -76,7 +76,7 @@ class TranscriptModel:
         least, most = data["bounds"]
         tables = Tables(
             tuple(data["agents"]),
-            tuple((choice, said) for choice, said in data["heard"]),
+            tuple((choice, pattern) for choice, pattern in data["heard"]),
             tuple(data["categories"]),
             under(arrays, "weights."),
             arrays["says"],

@@ -156,7 +156,7 @@ def plan(tables: Tables, category: str, ending: Mask, turns: int) -> Plan:
         turns: the most of an episode; at the limit it is too late to end it.
     """
     k, h, choice = len(tables.agents), len(tables.heard), tables.choice
-    over = np.array([said == OVER for _, said in tables.heard])
+    over = np.array([pattern == OVER for _, pattern in tables.heard])
     owner = np.eye(k + 1)[choice][:, :k]
     pays = tables.pays(category)
     sets = np.arange(len(pays))[:, None] | bits_of(tables.agents)  # after a choice [sets, k]
