@@ -19,7 +19,7 @@ from orchestrion_values.fitted_learner import PLAN, VALUES, FittedLearner, Fitte
 from orchestrion_values.fitted_q import FittedQ
 from orchestrion_values.planned import TranscriptModel, played_of
 from orchestrion_values.policy import RecordedChoice
-from orchestrion_values.replies import signature, telling, words_of
+from orchestrion_values.replies import FAILED, signature, telling, words_of
 from orchestrion_values.transcripts import (
     DONE,
     LATE,
@@ -57,7 +57,7 @@ def test_a_long_reply_is_read_at_its_ends_and_a_failed_turn_not_at_all() -> None
     text = "PASS. " + " ".join(f"w{i}" for i in range(30)) + " -- Approved!"
     read = words_of(Turn(0, "checker", output=Output(text))).split()
     assert (read[0], read[-1], len(read)) == ("pass", "approved", 12)
-    assert words_of(Turn(0, "checker", output=Output("PASS"), status="failed")) == ""
+    assert words_of(Turn(0, "checker", output=Output("PASS"), status="failed")) == FAILED
     assert signature("pass w0", ("fail", "pass")) == "01"
 
 
@@ -316,6 +316,37 @@ def test_the_last_third_compares_both_on_the_same_problems_and_keys() -> None:
     again = learner(episodes=100)
     again.load(at_work.save())
     assert again.save() == at_work.save()
+
+
+def test_the_comparison_begins_with_an_iteration_of_its_own() -> None:
+    """Or no batch would compare, and the plan would be kept untested."""
+    for episodes in (10, 30, 100, 2600, 3000):
+        at_work = learner(episodes=episodes)
+        last = int(min(300, 0.3 * episodes))
+        assert last in [sum(at_work.sizes[i:]) for i in range(len(at_work.sizes))]
+
+
+def test_equal_outcomes_of_free_calls_end_at_once() -> None:
+    runtime = policy()
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work = learner()
+    for way in (["stop"], ["a", "stop"], ["a", "c", "stop"]):
+        at_work.absorb([episode(runtime, way, 0.1)] * 10, session)
+    assert names(runtime.decide([situation()], [Key(1)])) == ["stop"]
+
+
+def test_groups_of_features_are_left_out_where_there_are_too_many() -> None:
+    luck = random.Random(1)
+    played = [
+        Played(f"p{n}", f"k{n % 40}", choices, ["x"] * 3, [-0.1] * 3, 12, luck.random())
+        for n in range(400)
+        for choices in [[luck.randrange(12) for _ in range(3)]]
+    ]
+    estimates = Estimates(played, [*(f"a{i}" for i in range(12)), ""])
+    assert "category_pair" not in estimates.variances
+    assert {"last", "category_last"} <= set(estimates.variances)
+    pays = estimates.tables(np.random.default_rng(1)).pays("k1")
+    assert np.isfinite(pays).all()
 
 
 def test_plans_are_saved_with_the_policy() -> None:

@@ -53,6 +53,8 @@ NOISE = 1e-4
 """The least variance of the noise, as a share of that of the outcomes."""
 TRIES = 2.0
 """How many replies the distribution counts for that others are drawn towards."""
+COLUMNS, DISPENSABLE = 600, ("problem_last", "category_pair", "category_reply", "pair_reply")
+"""The most features in all, and the groups that are left out beyond that, one after the other."""
 PROBLEMS = 100
 """The most problems that have features of their own."""
 
@@ -94,9 +96,12 @@ class Estimates:
                 paid[choice] += reward
         ended = [pair for pair in zip(played, paths, strict=True) if pair[0].end != LATE]
         y = np.array([episode.outcome for episode, _ in ended])
-        self.spread = (float(y.std()) if len(y) else 0.0) or 1.0
+        spread = float(y.std()) if len(y) else 0.0
+        # Equal outcomes deviate by what rounding adds.
+        self.spread = spread if spread > 1e-9 * (1 + max(map(abs, self.bounds))) else 1.0
         # As in `fitted`: going on for nothing is not worth as much as ending.
-        free = np.array([bool(name) for name in agents]) & (paid == 0)
+        goes_on = ~np.isin(np.arange(k), [episode.end for episode in played])
+        free = np.array([bool(name) for name in agents]) & (paid == 0) & goes_on
         self.costs = np.where(free, -FREE * self.spread, paid / np.maximum(times, 1))
         self._fit(ended, y / self.spread, variances)
 
@@ -130,6 +135,9 @@ class Estimates:
             for design, row in zip(designs[name], rows, strict=True):
                 design[np.searchsorted(columns, row[name])] = 1.0
             self._seen[name] = np.array(columns, np.int64)
+        for name in DISPENSABLE:
+            if sum(part.shape[1] for part in designs.values()) > COLUMNS and name in designs:
+                del designs[name], self._widths[name]
         self.variances = _likeliest(designs, y, variances)
         design = np.concatenate([np.ones((len(y), 1)), *designs.values()], axis=1)
         prior = [np.full(part.shape[1], self.variances[name]) for name, part in designs.items()]
@@ -222,8 +230,7 @@ class Estimates:
             result: Floats = (counts + TRIES * before) / (counts @ alike + TRIES)
             return result
 
-        never = np.array([pattern == "" for _, pattern in self.heard])
-        first = np.where(never, 1e-3, self._follows.sum(axis=0))
+        first = np.maximum(self._follows.sum(axis=0), 1e-3)
         last = around(of.T @ self._follows, (first / (first @ alike))[None])
         result = around(self._follows, of @ last)
         if random is not None:

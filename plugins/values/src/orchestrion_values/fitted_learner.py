@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 FINISHING, DECIDING = 0.3, 300
 """The last share of the episodes, and the most of them, compare the values with the plan."""
+HORIZON = 24
+"""The most turns that a plan looks ahead."""
 PLAN, VALUES = "plan", "values"
 
 
@@ -117,7 +119,8 @@ class FittedLearner(ValueLearner):
     name = "fitted-q"
 
     def __init__(self, settings: FittedQ, ctx: OpenContext) -> None:
-        super().__init__(ctx, batches(settings.episodes))
+        self._finishing = int(min(DECIDING, FINISHING * settings.episodes))
+        super().__init__(ctx, batches(settings.episodes, self._finishing))
         self.settings, self._write_note = settings, ctx.note
         self._data: Transitions | None = None
         self._played: list[Played] = []
@@ -163,9 +166,10 @@ class FittedLearner(ValueLearner):
         """
         policy: ValuePolicy = session.policy
         self._seen += len(episodes)
-        for leader, episode in zip(compared, episodes, strict=False):
-            if episode.reward is not None:
-                self._compared[leader].append(episode.reward.total)
+        totals = [None if e.reward is None else e.reward.total for e in episodes]
+        lowest = min((total for total in totals if total is not None), default=0.0)
+        for leader, total in zip(compared, totals, strict=False):
+            self._compared[leader].append(lowest if total is None else total)
         experiences = gather(episodes, RecordedChoice)
         self._add(policy, experiences)
         metrics = {"excluded": float(len(episodes) - len(experiences))}
@@ -194,9 +198,10 @@ class FittedLearner(ValueLearner):
         if not s.plans or not self._played:
             return model
         means = [sum(part) / max(1, len(part)) for part in self._compared.values()]
+        compared = all(self._compared.values())
         estimates = self._estimates(policy)
         self._variances = estimates.variances
-        if self._compares and means[0] < means[1]:
+        if compared and means[0] < means[1]:
             return model
         plan = TranscriptModel(estimates.tables(), estimates.words, policy, self._most)
         return evolve(model, plan=plan)
@@ -232,12 +237,8 @@ class FittedLearner(ValueLearner):
         return bool(self.settings.plans) and self._tells_apart
 
     @property
-    def _finishing(self) -> float:
-        return min(DECIDING, FINISHING * self.settings.episodes)
-
-    @property
     def _most(self) -> int:
-        return self.turns or LONGEST
+        return min(self.turns or LONGEST, HORIZON)
 
     def _estimates(self, policy: ValuePolicy) -> Estimates:
         """Return the estimates from all episodes, which are kept until there are more."""

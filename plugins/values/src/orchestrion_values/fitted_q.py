@@ -53,10 +53,16 @@ class FittedQ:
 FIRST, GROWTH, LEAST = 6, 0.15, 8
 
 
-def batches(episodes: int) -> list[int]:
-    """Return sizes of iterations: a first batch, then shares of the episodes before."""
+def batches(episodes: int, last: int = 0) -> list[int]:
+    """Return sizes of iterations: a first batch, then shares of the episodes before.
+
+    Args:
+        episodes: in all.
+        last: how many begin with an iteration of their own.
+    """
     sizes = [max(1, min(64, episodes // FIRST))]
     while (left := episodes - sum(sizes)) > 0:
         size = max(LEAST, int(GROWTH * sum(sizes)))
-        sizes.append(left if left < 2 * LEAST or left < size else size)
+        size = left if left < 2 * LEAST or left < size else size
+        sizes.append(left - last if 0 < left - last < size else size)
     return sizes

@@ -14,6 +14,9 @@ from orchestrion_values.policy import RecordedChoice, ValuePolicy
 from orchestrion_values.replies import Words, signature, words_of
 from orchestrion_values.transcripts import DONE, LATE, Plan, Played, Tables, plan, set_of
 
+UNKNOWN = "\0"
+"""Stands for categories that were not met in training."""
+
 
 class TranscriptModel:
     """Scores choices by plans: by who was called, and what was replied last.
@@ -38,7 +41,7 @@ class TranscriptModel:
     def _score(self, situation: Situation) -> Floats:
         turns, k = situation.trajectory.turns, len(self._ending)
         category = situation.problem.category
-        category = category if category in self.tables.categories else ""
+        category = category if category in self.tables.categories else UNKNOWN
         if category not in self._plans:
             self._plans[category] = plan(self.tables, category, self._ending, self.turns)
         best = self._plans[category]

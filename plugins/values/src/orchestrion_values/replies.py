@@ -14,6 +14,10 @@ from orchestrion_values.arrays import Floats, Ints, Mask
 WORD = re.compile(r"[^\W_]+")
 ENDS = 6
 """Of a longer reply, so many words at its beginning and at its end are read."""
+LONG = 40
+"""The characters of a word that are read."""
+FAILED = "_failed"
+"""Stands for the reply of a turn that failed; no word has this form."""
 RECURRING, SHARE = 4, 0.08
 """The least number of problems, and the least share of replies, with a word and without it."""
 FEW, MOST = 6, 2
@@ -26,8 +30,8 @@ Words = Mapping[str, tuple[str, ...]]
 def words_of(turn: Turn) -> str:
     """Return the words of a reply that are read, separated by spaces."""
     if turn.status != "completed":
-        return ""
-    words = WORD.findall(turn.output.content.lower())
+        return FAILED
+    words = [word[:LONG] for word in WORD.findall(turn.output.content.lower())]
     if len(words) > 2 * ENDS:
         words = words[:ENDS] + words[-ENDS:]
     return " ".join(dict.fromkeys(words))

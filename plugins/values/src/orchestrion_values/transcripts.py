@@ -24,7 +24,7 @@ from attrs import frozen
 
 from orchestrion_values.arrays import Floats, Ints, Mask
 
-SETS = 1_000_000
+SETS = 150_000
 """Up to so many numbers of a plan's step, the sets of agents are told apart."""
 
 LATE, DONE = -2, -1
@@ -92,13 +92,16 @@ class Tables:
         w, k, choice = self.weights, len(self.agents), self.choice
         result = w["constant"] + w["last"][choice] + w["reply"]
         result = result + w["pair"].reshape(k + 1, k + 1)[:, choice]
-        result += w["pair_reply"].reshape(k + 1, -1)
+        if "pair_reply" in w:
+            result += w["pair_reply"].reshape(k + 1, -1)
         if category in self.categories and "category" in w:
             place, c = self.categories.index(category), len(self.categories)
             result = result + w["category"][place]
             result += w["category_last"].reshape(c, k + 1)[place, choice]
-            result += w["category_reply"].reshape(c, -1)[place]
-            result += w["category_pair"].reshape(c, k + 1, k + 1)[place][:, choice]
+            if "category_reply" in w:
+                result += w["category_reply"].reshape(c, -1)[place]
+            if "category_pair" in w:
+                result += w["category_pair"].reshape(c, k + 1, k + 1)[place][:, choice]
         count = int(bits_of(self.agents).max(initial=0)).bit_length()
         members = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
         inside: Floats = members @ w["called"]
