@@ -200,7 +200,6 @@ class FittedLearner(ValueLearner):
         means = [sum(part) / max(1, len(part)) for part in self._compared.values()]
         compared = all(self._compared.values())
         estimates = self._estimates(policy)
-        self._variances = estimates.variances
         if compared and means[0] < means[1]:
             return model
         plan = TranscriptModel(estimates.tables(), estimates.words, policy, self._most)
