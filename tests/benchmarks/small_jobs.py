@@ -26,7 +26,7 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -127,6 +127,15 @@ def tickets(seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
+def write_job(seed: int, folder: Path, rows: Sequence[Any], code: Sequence[str]) -> None:
+    """Write the rows of a job, and the module with its agents, into a folder."""
+    sys.path.insert(0, str(folder))
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    by_text = {row["question"]: row for row in rows}
+    parts = ["import random", f"ROWS = {by_text}", *code]
+    (folder / f"parts{seed}.py").write_text("\n".join(parts))
+
+
 def functions(seed: int, costs: Mapping[str, float]) -> dict[str, Any]:
     """Return agents that are the functions of a job's file."""
     return {
@@ -154,13 +163,8 @@ def kinds(seed: int, folder: Path) -> dict[str, Any]:
         costs[f"w{i}"] = luck.choice([1, 1, 2])
     skills["big"] = {name: round(luck.uniform(0.8, 1), 2) for name in names}
     costs["big"] = luck.choice([5, 8, 10])
-    by_text = {row["question"]: row for row in rows}
-    sys.path.insert(0, str(folder))
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (folder / f"parts{seed}.py").write_text(
-        f"import random\nROWS = {by_text}\nSKILLS = {skills}\n"
-        + "".join(AGENT.format(name=name) for name in skills)
-    )
+    code = [AGENT.format(name=name) for name in skills]
+    write_job(seed, folder, rows, [f"SKILLS = {skills}", *code])
     return {
         "seed": seed,
         "task": {
@@ -189,14 +193,9 @@ def checked(seed: int, folder: Path) -> dict[str, Any]:
     }
     costs: dict[str, float] = {name: luck.choice([1, 1, 2]) for name in writers}
     costs |= {name: luck.choice([0.5, 1]) for name in checkers}
-    by_text = {row["question"]: row for row in rows}
-    sys.path.insert(0, str(folder))
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (folder / f"parts{seed}.py").write_text(
-        f"import random\nROWS = {by_text}\nWRITERS = {writers}\nCHECKERS = {checkers}\n"
-        + "".join(WRITER.format(name=name) for name in writers)
-        + "".join(CHECKER.format(name=name) for name in checkers)
-    )
+    code = [WRITER.format(name=name) for name in writers]
+    code += [CHECKER.format(name=name) for name in checkers]
+    write_job(seed, folder, rows, [f"WRITERS = {writers}", f"CHECKERS = {checkers}", *code])
     return {
         "seed": seed,
         "task": {
