@@ -181,10 +181,16 @@ def read(text: str) -> str:
     return str(json.loads(text))
 
 
-@pytest.mark.parametrize(("name", "function"), [("divide", divide), ("read", read)])
+def leave(text: str) -> None:
+    sys.exit(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), [("divide", divide), ("read", read), ("leave", leave)]
+)
 def test_a_failed_function_says_in_which_line(name: str, function: Any) -> None:
     sys.modules["agents_under_test"] = sys.modules[__name__]
-    with pytest.raises(ValueError if name == "read" else ZeroDivisionError) as caught:
+    with pytest.raises((ValueError, ZeroDivisionError, SystemExit)) as caught:
         act(opened(Function(f"agents_under_test:{name}")))
     line = function.__code__.co_firstlineno + 1
     assert describe(caught.value).endswith(f" (test_agents.py:{line})")

@@ -142,7 +142,7 @@ class _Opened(Agent):
                 result = await self.call(given)
             else:
                 result = await in_thread(self.call, given)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             note_line(error, self.call)
             raise
         if result is None:

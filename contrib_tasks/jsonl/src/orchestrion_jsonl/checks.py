@@ -196,7 +196,7 @@ def own(path: str, where: str) -> Check:
     def call(answer: str, expected: Any, row: Mapping[str, Any]) -> float:
         try:
             value = function(answer, expected, row)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             note_line(error, function)
             raise
         if isinstance(value, bool | int | float) and 0 <= value <= 1:
