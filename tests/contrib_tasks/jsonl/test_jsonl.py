@@ -432,6 +432,12 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
     [
         ("a.txt", "x", {}, r"a\.txt: unknown kind of file; use \.jsonl"),
         ("a.jsonl", '{"question": "q"', {}, r"a\.jsonl:1: is not JSON"),
+        (
+            "a.jsonl",
+            '\n{"question": "q", "answer": 1, "answer": 2}',
+            {},
+            r"a\.jsonl:2: an object has the key 'answer' twice",
+        ),
         ("a.jsonl", "[1]", {}, r"a\.jsonl:1: must be an object, and is a list"),
         (
             "a.jsonl",
@@ -457,6 +463,12 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
         ("a.jsonl", '{"question": "", "answer": 1}', {}, "column 'question' is empty"),
         ("a.jsonl", '{"question": null, "answer": 1}', {}, "column 'question' is empty"),
         ("a.jsonl", '{"question": "q", "answer": null}', {}, "column 'answer': is empty"),
+        (
+            "a.jsonl",
+            '{"question": "q", "answer": ["x", null]}',
+            {},
+            r"a\.jsonl:1: column 'answer': element 2 of the list is null",
+        ),
         ("a.csv", "question,answer\nq,nan\n", {"check": "number"}, "not a finite number"),
         ("a.csv", "question,answer\nq,1e99999\n", {"check": "number"}, "beyond all numbers"),
         (

@@ -236,6 +236,8 @@ def check_expected(name: str, expected: Any) -> None:
         if not solvable:
             raise ValueError("has a number such as NaN or Infinity, which no answer can equal")
     elif ":" not in name:
+        if isinstance(expected, list) and None in expected:
+            raise ValueError(f"element {expected.index(None) + 1} of the list is null")
         accepted = texts(expected)
         if not accepted or not all(text.strip() for text in accepted):
             raise ValueError("is empty")

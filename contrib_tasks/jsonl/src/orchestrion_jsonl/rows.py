@@ -18,6 +18,10 @@ TABLES = (".csv", ".tsv")
 FORMS = (".jsonl", ".ndjson", ".json", *TABLES)
 
 
+class _RepeatedKey(ValueError):
+    """An object has a key twice, and it is undefined which of the values counts."""
+
+
 class Numeral(str):
     """A number of JSON that is no integer, as it was written: as a float it would lose digits."""
 
@@ -98,12 +102,23 @@ def _array(file: Path, text: str) -> Iterator[tuple[str, Row]]:
 
 def _json(place: str, text: str) -> Any:
     try:
-        value = json.loads(text, parse_float=Numeral)
+        value = json.loads(text, parse_float=Numeral, object_pairs_hook=_once)
         if r"\ud" in text.lower():  # half of a pair of surrogates is no character
             json.dumps(value, ensure_ascii=False).encode()
         return value
+    except _RepeatedKey as error:
+        raise UsageError(f"{place}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{place}: is not JSON: {error}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise _RepeatedKey(f"an object has the key {repeated!r:.80} twice; keep one of them")
+    return data
 
 
 def _row(place: str, row: Any) -> Row:
