@@ -74,5 +74,5 @@ def test_an_empty_answer_says_whether_an_agent_was_asked(
     turns: int, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trajectory = Trajectory([Turn(0, "a", None, Output(""))][:turns])
-    _conclude(replace(judged(0, ""), trajectory=trajectory, observation=None), False)
+    _conclude(replace(judged(0, ""), trajectory=trajectory, observation=None), None, False)
     assert capsys.readouterr().err.startswith(f"answer: none, as {why}\n")

@@ -15,7 +15,7 @@ from orchestrion._engine.checks import why_empty
 from orchestrion._errors import UsageError
 from orchestrion._keys import Key
 from orchestrion._observers import EpisodeObservers
-from orchestrion._records import JSON, Episode, Problem, Status, Turn, Usage, answering
+from orchestrion._records import JSON, Episode, Output, Problem, Status, Turn, Usage
 from orchestrion._trained import Trained, open_run
 
 
@@ -24,7 +24,8 @@ class TeamAnswer:
     """What a team made of a question.
 
     Args:
-        text: of the last completed turn that says something; None if no turn completed.
+        text: of the turn that the task takes for the answer, by default the last completed one
+            that says something; None if there is none.
         data: of the same turn.
         usage: of the whole team.
         turns: all of them, in order.
@@ -42,12 +43,14 @@ class TeamAnswer:
     episode: Episode = field(repr=False)
 
     @classmethod
-    def of(cls, episode: Episode) -> TeamAnswer:
-        turn = answering(reversed(episode.turns))
-        data = None if turn is None else turn.output.data
+    def of(cls, episode: Episode, turn: Turn | None) -> TeamAnswer:
+        """Return the answer of an episode that is in this turn; None if it has none."""
+        output = Output() if turn is None else turn.output
+        text = None if turn is None else output.content
         error = episode.error or why_empty(episode.trajectory)
-        text, usage = episode.answer, episode.usage
-        return cls(text, data, usage, episode.turns, episode.status, error, episode)
+        if turn is None and episode.turns:
+            error = error or "no turn that the task takes for the answer was completed"
+        return cls(text, output.data, episode.usage, episode.turns, episode.status, error, episode)
 
 
 class AskedTeam:
@@ -125,7 +128,8 @@ class AskedTeam:
         engine = self.trained.engine
         async with self._room:
             engine.calls.budget.check()
-            return TeamAnswer.of(await engine.run(name, problem, key))
+            episode = await engine.run(name, problem, key)
+            return TeamAnswer.of(episode, self.trained.answering(episode))
 
     def _turn_finished(self, episode: str, turn: Turn) -> None:
         if watcher := self._watchers.get(episode):

@@ -20,7 +20,7 @@ Subclassing a protocol gives the defaults of its optional methods.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -47,6 +47,7 @@ from orchestrion._records import (
     Trajectory,
     Turn,
     Usage,
+    answering,
 )
 from orchestrion._secrets import Secret
 
@@ -479,6 +480,13 @@ class Task(Protocol):
     def ceiling(self, tokens: int) -> Usage | None:
         """Return the most that one verification takes; see `Agent.ceiling`."""
         return None
+
+    def answering(self, turns: Iterable[Turn]) -> Turn | None:
+        """Return the turn that `verify` takes for the answer, of turns with the last one first.
+
+        `orchestrion run` shows its text; None means that there is no answer.
+        """
+        return answering(turns)
 
     def problem_from(self, text: str) -> Problem:
         """Return a problem made of free text, for `orchestrion run --input`."""

@@ -18,7 +18,7 @@ from orchestrion._engine.checks import problems_of, text_problem
 from orchestrion._engine.opening import load_states
 from orchestrion._engine.pool import open_pool
 from orchestrion._errors import UsageError
-from orchestrion._guards import place_of
+from orchestrion._guards import calling, place_of
 from orchestrion._keys import Key
 from orchestrion._learned import (
     OWN_TEAM,
@@ -28,7 +28,7 @@ from orchestrion._learned import (
 )
 from orchestrion._manifest import changed_code, changed_data, code_of, data_of
 from orchestrion._readiness import check_policies
-from orchestrion._records import JSON, Problem, Saved, Split
+from orchestrion._records import JSON, Episode, Problem, Saved, Split, Turn, answering
 from orchestrion._report import (
     Outcomes,
     Report,
@@ -114,6 +114,13 @@ class Trained:
         """
         place = place_of(self.config, "task")
         return text_problem(self.engine.team.task, text, place, category)
+
+    def answering(self, episode: Episode) -> Turn | None:
+        """Return the turn that the task takes for an episode's answer; None if there is none."""
+        task = self.engine.team.task
+        with calling(place_of(self.config, "task"), "answering()"):
+            # Tasks need not subclass the protocol, which has the default.
+            return getattr(task, "answering", answering)(reversed(episode.turns))
 
     def doubt(self, problem: Problem) -> str:
         """Return why a problem is unlike those that the team learned from, or ""."""

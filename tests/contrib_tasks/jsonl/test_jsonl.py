@@ -38,8 +38,10 @@ from orchestrion import (
     UsageError,
     View,
     ceiling_of,
+    load,
 )
 from orchestrion.config import from_data
+from orchestrion.runs import TeamAnswer
 from tests.end_to_end.support import called, here
 
 ALL_TEST = {"train": 0.0, "validation": 0.0, "test": 1.0}
@@ -387,6 +389,27 @@ def test_a_solver_that_is_not_in_the_team_is_an_error(solver: str | list[str]) -
 
     with pytest.raises(UsageError, match="no agent 'b' in the team"):
         asyncio.run(main())
+
+
+def test_no_text_of_another_agent_stands_in_for_the_solver(tmp_path: Path) -> None:
+    (tmp_path / "solver_fails.py").write_text("def write(text):\n    raise ValueError(text)\n")
+    (tmp_path / "c.yaml").write_text(
+        "task: {use: jsonl, rows: [{question: q, answer: x}], solver: writer, "
+        "split: {train: 0, validation: 0, test: 1}}\n"
+        "agents: {writer: {use: function, function: 'solver_fails:write'}, helper: {use: echo}}\n"
+        "policy: {use: sequence, steps: [helper, writer, helper]}\n"
+    )
+    done = here("run", "c.yaml", "--input", "hello", cwd=tmp_path, code=1)
+    assert done.stdout.strip() == ""
+    assert "answer: none, as no turn that the task takes for the answer has a text" in done.stderr
+
+    async def ask() -> TeamAnswer:
+        async with load(tmp_path / "c.yaml") as team:
+            return await team("hello")
+
+    told = asyncio.run(ask())
+    assert told.text is None
+    assert told.error == "no turn that the task takes for the answer was completed"
 
 
 def test_agents_see_the_question_and_nothing_hidden() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -227,11 +227,14 @@ class RunningJsonl(Task):
         longest = max(len(_reference(row["expected"]).encode()) for row in hidden)
         return ceiling_of(self.settings.judge, tokens + longest)
 
+    def answering(self, turns: Iterable[Turn]) -> Turn | None:
+        """Return the last turn that says something, of a `solver` if there are any."""
+        solvers = self.settings.solvers
+        return answering(turn for turn in turns if not solvers or turn.agent in solvers)
+
     def _answer(self, trajectory: Trajectory) -> str | None:
         """Return the text to judge; None if there is none."""
-        solvers = self.settings.solvers
-        past = trajectory.backward()
-        turn = answering(turn for turn in past if not solvers or turn.agent in solvers)
+        turn = self.answering(trajectory.backward())
         return None if turn is None else self._extracted(turn.output.content.strip()) or None
 
     def _extracted(self, text: str) -> str | None:

@@ -42,9 +42,10 @@ def command(
     """Run one episode of CONFIG as it is, or of RUN with what it learned.
 
     Prints what models write as it comes, every turn as it ends, and as the answer the last
-    observation of the task's environment, or else the last content of a turn.
+    observation of the task's environment, or else the content of the turn that the task takes
+    for the answer, by default the last one with a text.
     Exit code 0 if the episode was completed, 4 if a limit ended it, 1 if it failed or none of its
-    turns gave anything.
+    turns gave an answer.
     """
     from orchestrion._keys import Key
     from orchestrion._observers import EpisodeObservers
@@ -66,8 +67,8 @@ def command(
             where = f"character {error.start + 1}"
             raise UsageError(f"--input is not valid UTF-8 ({where})") from None
 
-    async def use() -> tuple[Episode, bool]:
-        """Run the episode; return it, and whether the task has anything to judge it by."""
+    async def use() -> tuple[Episode, Turn | None, bool]:
+        """Return the episode, the turn with its answer, and whether the task can judge it."""
         async with open_run(target, overrides, block) as trained:
             note(*trained.notes)
             problem = _problem(trained, text, problem_id, category or "")
@@ -82,9 +83,10 @@ def command(
                 episode = await trained.engine.run("run", problem, key)
             finally:
                 printer.end()
-            return episode, text is None or problem.data is not None or bool(problem.hidden)
+            judged = text is None or problem.data is not None or bool(problem.hidden)
+            return episode, trained.answering(episode), judged
 
-    episode, judged = in_loop(use())
+    episode, turn, judged = in_loop(use())
     if as_json:
         from orchestrion._records import replace
         from orchestrion._store.serial import as_data
@@ -93,8 +95,8 @@ def command(
             episode = replace(episode, scores=None, reward=None)
         emit({"episode": as_data(episode), "known_answer": judged})
     else:
-        _conclude(episode, judged)
-    if episode.turns and episode.answer is None:
+        _conclude(episode, turn, judged)
+    if episode.turns and turn is None:
         return 1
     return {"completed": 0, "limit": 4}.get(episode.status.value, 1)
 
@@ -145,13 +147,15 @@ class _Printer:
             self.watch.end()
 
 
-def _conclude(episode: Episode, judged: bool) -> None:
+def _conclude(episode: Episode, turn: Turn | None, judged: bool) -> None:
     from orchestrion._cli.display import cost_text
 
-    text = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
+    text = "" if turn is None else turn.output.content
     if episode.observation is not None and episode.observation.text:
         text = episode.observation.text
     why = "no turn has a text" if episode.turns else "no agent was asked"
+    if any(other.output.content.strip() for other in episode.turns):
+        why = "no turn that the task takes for the answer has a text"
     note("answer:" if text else f"answer: none, as {why}")
     answer(text)
     parts = [episode.status.value, cost_text(episode.usage)]
