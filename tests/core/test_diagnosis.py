@@ -302,3 +302,6 @@ def test_a_result_with_nothing_beside_it_is_told(tmp_path: Path) -> None:
     beside = run(tmp_path / "b", learned=alone, random=judged("random", [0.1] * 12))
     assert "no_baseline" not in found(beside)
     assert "no_baseline" not in found(run(tmp_path / "c"))
+    untrained = judged("untrained", [0.1] * 12)
+    only = run(tmp_path / "d", config=TABLE, learned=alone, untrained=untrained)
+    assert "the same team before its first" in found(only)["no_baseline"].text

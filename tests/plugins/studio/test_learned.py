@@ -444,6 +444,10 @@ def test_the_verdict_counts_the_baselines(
         ahead=range(rivals), verdict=verdict, solves_nothing=False, repeated={}
     )
     assert markdown._verdict(report).replace("\\", "").endswith(sentence)
+    if rivals and ahead == rivals:
+        only = markdown._verdict(report, has_rules=False)
+        assert only.startswith("Learning beat the same team before its first episode, and was")
+        assert "`evaluation.baselines`" in only
     report.solves_nothing = True
     assert not markdown._verdict(report).startswith("Learning beat")
 

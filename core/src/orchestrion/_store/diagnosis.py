@@ -16,6 +16,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from orchestrion._config.sections import AS_UNTRAINED
 from orchestrion._manifest import has_other_problems
 from orchestrion._records import JSON, TRAINING, Status
 from orchestrion._report import LEARNED, Outcomes, Verdict, enumerated, paired
@@ -71,7 +72,7 @@ def diagnose(store: RunReader) -> list[Finding]:
         *_settled_early(last_stage),
         *_still_rising(last_stage),
         *_few_problems(evaluations),
-        *_no_baseline(evaluations),
+        *_no_baseline(store, evaluations),
     ]
     return sorted(findings, key=lambda finding: -finding.level)
 
@@ -327,14 +328,18 @@ def _few_problems(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
             )
 
 
-def _no_baseline(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
-    """Find that what was learned was judged alone."""
+def _no_baseline(store: RunReader, evaluations: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find that what was learned was judged alone, or beside the untrained team only."""
     judged = [name for name, results in evaluations.items() if "outcomes" in results]
-    if judged == [LEARNED]:
+    config = stored_config(store) or {}
+    baselines = config.get("evaluation", {}).get("baselines", {})
+    others = [name for name in judged if name != LEARNED]
+    if LEARNED in judged and all(baselines.get(name) == AS_UNTRAINED for name in others):
+        what = "nothing but the same team before its first episode" if others else "nothing simpler"
         yield Finding(
             "no_baseline",
             NOTE,
-            "nothing simpler was judged beside what was learned",
+            f"{what} was judged beside what was learned",
             "name rules to compare with, e.g. `evaluation: {baselines: [untrained, random, "
             "best-sequence]}`; for those that need no training, `orchestrion eval RUN -o "
             "evaluation.baselines=[untrained,random]` does it afterwards",

@@ -20,13 +20,15 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~@&])")
 def markdown_of(store: RunReader) -> str:
     """Return the results of a run, what it learned and what it cost, as Markdown."""
     report, iterations = stored_report(store), store.iterations()
+    findings = diagnose(store)
+    has_rules = all(finding.name != "no_baseline" for finding in findings)
     rewards = [math.nan if row.reward is None else row.reward for row in iterations]
     text = (
         environment()
         .get_template("report.md")
         .render(
             store=store,
-            verdict=_verdict(report),
+            verdict=_verdict(report, has_rules),
             report=report,
             iterations=iterations,
             spend=(spend := store.spend()),
@@ -34,7 +36,7 @@ def markdown_of(store: RunReader) -> str:
             parts=dollars_by_part(store),
             rewards=[reward for reward in rewards if math.isfinite(reward)],
             curve=sparkline(rewards, WIDTH),
-            findings=diagnose(store),
+            findings=findings,
             sections=lessons_of(store)["sections"],
             plain=_plain,
             changes=_changes,
@@ -43,8 +45,11 @@ def markdown_of(store: RunReader) -> str:
     return text.rstrip() + "\n"
 
 
-def _verdict(report: Report | None) -> str:
-    """Return whether learning beat the rules, in a sentence; first of all what beat learning."""
+def _verdict(report: Report | None, has_rules: bool = True) -> str:
+    """Return whether learning beat the rules, in a sentence; first of all what beat learning.
+
+    Without rules, it was compared with the same team before its first episode only.
+    """
     if report is None:
         return "Whether learning beat the rules is not known: the run was not evaluated."
     repeated = report.repeated
@@ -59,6 +64,11 @@ def _verdict(report: Report | None) -> str:
     if behind:
         which = f"{behind} of {_baselines(rivals)}" if rivals > 1 else "the baseline"
         return f"Learning lost to {which}: {text}."
+    if ahead == rivals and not has_rules:
+        return (
+            "Learning beat the same team before its first episode, and was compared with nothing "
+            f"else (name rules in `evaluation.baselines`): {text}."
+        )
     if ahead == rivals:
         which = "both baselines" if rivals == 2 else f"all {_baselines(rivals)}"
         return f"Learning beat {'the baseline' if rivals == 1 else which}: {text}."
