@@ -477,6 +477,15 @@ def test_the_name_of_another_run_is_refused_and_that_run_is_left_alone(site: Sit
         assert (run.status, (run.manifest or {})["seed"]) == ("completed", 0)
 
 
+def test_a_resume_of_a_completed_run_says_that_nothing_is_left(site: Site) -> None:
+    first = train()
+    again = invoke("resume", "c-1")
+    assert again.stdout == first.stdout
+    assert "c-1: the run is complete, and nothing is left to do" in again.stderr
+    assert "iterations are done" in again.stderr
+    assert "goes on after" not in again.stderr
+
+
 def test_a_resume_keeps_other_checkpoints_but_moves_no_run(site: Site) -> None:
     assert train("trainer.iterations=4").exit_code == 0
     keeps = ["resume", "c-1", "-o", "run.keep=1"]

@@ -97,7 +97,8 @@ class Display(Progress):
         self._name, self._total, self._done = name, iterations, done
         self._began, self._began_at, self._shown = time.monotonic(), done, 0.0
         if done:
-            self.say(f"{name}: goes on after {done} of {iterations} iterations")
+            rest = f"goes on after {done} of {iterations} iterations"
+            self.say(f"{name}: {rest if done < iterations else f'all {done} iterations are done'}")
         if self._bar is not None:
             self._task = self._bar.add_task(name, total=iterations, completed=done, note="")
 

@@ -44,4 +44,6 @@ def command(
         )
     with resumed_store(config, directory) as store:
         note(*store.usable().notes())
+        if store.status == "completed":
+            note(f"{directory}: the run is complete, and nothing is left to do; its report again:")
         carry_out(config, store, config.observers(), verbose, as_json)
