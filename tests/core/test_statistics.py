@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from math import isnan
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -212,6 +213,24 @@ def test_progress_keeps_its_count_on_a_narrow_terminal(
     (line,) = capsys.readouterr().err.splitlines()
     assert "60/100 reward  0.4812" in line
     assert len(line) <= width
+
+
+def test_the_training_of_a_baseline_is_shown_with_the_time_that_it_may_take(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(
+        "orchestrion._cli.display.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+    with Display(terminal=False) as shown:
+        for episodes, clock.now in ((0, 100.0), (1, 101.0), (10, 110.0), (11, 111.0)):
+            shown.training("chain", episodes, 1_300)
+        shown.training("other", 0, None)
+    assert capsys.readouterr().err.splitlines() == [
+        "training chain first, on at most 1,300 episodes",
+        "training chain: 10 of at most 1,300 episodes, ETA at most 21:30",
+        "training other first",
+    ]
 
 
 def of(name: str, rows: Outcomes) -> ComparedResult:

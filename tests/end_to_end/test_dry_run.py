@@ -126,6 +126,29 @@ def test_turns_are_counted_also_where_no_service_is_called(tmp_path: Path) -> No
     assert "turns of agents" in told
 
 
+def test_a_run_says_first_which_baselines_take_more_episodes_than_it_trains_on(
+    tmp_path: Path,
+) -> None:
+    config = (
+        "task: {use: relay, horizon: 2, train: 4, test: 4}\n"
+        "agents: {coder_l: {use: bench-agent}, stop: {use: bench-agent}}\n"
+        "policy: {use: values}\ntrainer: {use: bandit, episodes: 12}\n"
+        "evaluation: {baselines: {chain: {policy: {use: sequence}, trainer: "
+        "{use: best-sequence, length: 2, beam: 2}}}}\n"
+    )
+    (tmp_path / "relay.yaml").write_text(config)
+    told = here("train", "relay.yaml", "--dry-run", cwd=tmp_path).stdout
+    assert "  training episodes at most: learned 12, chain 28\n" in told
+    said = here("train", "relay.yaml", cwd=tmp_path).stderr.splitlines()
+    warned = said.index(
+        "evaluation.baselines: note: the run trains on at most 12 episodes, and on more: chain 28"
+    )
+    assert warned < said.index("evaluating learned")
+    assert "training chain first, on at most 28 episodes" in said
+    again = here("resume", "runs/relay-1", cwd=tmp_path).stderr
+    assert "on more" not in again
+
+
 def test_costs_in_the_agents_own_unit_have_a_column_and_a_budget(tmp_path: Path) -> None:
     config = (
         "task: {use: jsonl, rows: [{question: one, answer: x}, {question: two, answer: x}], "

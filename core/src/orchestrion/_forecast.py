@@ -7,7 +7,7 @@ included.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from math import ceil, isnan
@@ -24,8 +24,8 @@ from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Plan
 from orchestrion._offline import no_network
 from orchestrion._readiness import ready, sizes_of
-from orchestrion._records import NO_USAGE, Problem, Usage
-from orchestrion._report import own_name
+from orchestrion._records import NO_USAGE, Problem, Split, Usage
+from orchestrion._report import LEARNED, own_name
 from orchestrion._store import RunReader
 from orchestrion._store.names import run_directories
 from orchestrion._store.serial import encode
@@ -115,6 +115,42 @@ def forecast(opened: Opened) -> Forecast:
     return _Forecaster(opened).all()
 
 
+def training_episodes(opened: Opened, sizes: Mapping[Split, int]) -> dict[str, int | None]:
+    """Return the most episodes that the run trains on, as "learned", and each trained baseline.
+
+    None is where that is not known.
+    """
+    config = opened.config
+    trainers = {LEARNED: config.stages} if config.stages else {}
+    for name, baseline in config.evaluation.baselines.items():
+        if baseline.trainer is not None:
+            trainers[name] = (baseline.trainer,)
+    counts: dict[str, int | None] = {}
+    for name, paths in trainers.items():
+        plans = [plan_of(opened, path, sizes) for path in paths]
+        known = not any(unknown for _, unknown in plans)
+        counts[name] = sum(p.episodes + p.verdicts for p, _ in plans) if known else None
+    return counts
+
+
+def plan_of(opened: Opened, path: str, sizes: Mapping[Split, int]) -> tuple[Plan, tuple[str, ...]]:
+    """Return the sum of the plans of a trainer's iterations, and reasons why it is incomplete."""
+    trainer, place = opened.runtimes[path], place_of(opened.config, path)
+    count, limit = iterations_of(trainer, place), opened.config.run.iterations
+    count = count if limit is None else min(count, limit)
+    give_plan = getattr(trainer, "plan", None)
+    if count > _MAX_ITERATIONS:
+        return Plan(), (f"{place} has {count:,} iterations: too many to plan",)
+    total = Plan()
+    for i in range(count):
+        with calling(place, f"plan({i})"):
+            plan: Plan | None = None if give_plan is None else give_plan(i, dict(sizes))
+        if plan is None:
+            return Plan(), (f"{place} gives no bound of an iteration (`plan`)",)
+        total += plan
+    return total, ()
+
+
 @frozen
 class _Bounded:
     """A component with its place in the config; the first source that gives a ceiling counts."""
@@ -169,7 +205,7 @@ class _Forecaster:
 
     def _training(self, part: str, path: str, policy: str, agents: Sequence[str]) -> list[Part]:
         place = place_of(self.config, path)
-        plan, unknown = self._plan(self.opened.runtimes[path], place)
+        plan, unknown = plan_of(self.opened, path, self.sizes)
         # Whole episodes end at the limit of the run, which only the trainer itself may exceed.
         has_limit = self.limit is not None or (plan.longest and not plan.episodes)
         length = max(self.limit or 0, plan.longest) if has_limit else None
@@ -185,22 +221,6 @@ class _Forecaster:
         ]
         learning = self._sum(part, "trainer", 0, ceilings, end, plan.usage, unknown)
         return [acting, judging, learning, *self._preparing(part, policy, turns + verdicts, end)]
-
-    def _plan(self, trainer: Any, place: str) -> tuple[Plan, tuple[str, ...]]:
-        """Return the sum of the plans of all iterations, and the reasons why it is incomplete."""
-        count, limit = iterations_of(trainer, place), self.config.run.iterations
-        count = count if limit is None else min(count, limit)
-        give_plan = getattr(trainer, "plan", None)
-        if count > _MAX_ITERATIONS:
-            return Plan(), (f"{place} has {count:,} iterations: too many to plan",)
-        total = Plan()
-        for i in range(count):
-            with calling(place, f"plan({i})"):
-                plan: Plan | None = None if give_plan is None else give_plan(i, dict(self.sizes))
-            if plan is None:
-                return Plan(), (f"{place} gives no bound of an iteration (`plan`)",)
-            total += plan
-        return total, ()
 
     def _evaluation(
         self, part: str, policy: str, agents: Sequence[str], trained: bool

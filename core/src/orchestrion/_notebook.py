@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrion._interfaces import Metrics
-from orchestrion._progress import Progress
+from orchestrion._progress import Progress, at_most
 
 _EVERY = 0.25
 """Seconds between two updates of what is shown."""
@@ -61,6 +61,11 @@ class NotebookBar(Progress):
 
     def evaluating(self, name: str, known: bool) -> None:
         self._show(f"evaluating {name}")
+
+    def training(self, name: str, episodes: int, most: int | None) -> None:
+        now = time.monotonic()
+        if not episodes or now - self._shown >= _EVERY:
+            self._show(f"training {name}: {episodes:,}{at_most(most)} episodes")
 
     def ended(self, status: str) -> None:
         self._show(status)

@@ -30,6 +30,18 @@ class Progress:
         """
         return
 
+    def training(self, name: str, episodes: int, most: int | None) -> None:
+        """Show that a baseline is being trained, after its evaluation was announced.
+
+        Called at the beginning and after every episode; `most` is None where it is not known.
+        """
+        return
+
     def ended(self, status: str) -> None:
         """Show how the run ended, e.g. "completed"."""
         return
+
+
+def at_most(episodes: int | None) -> str:
+    """Return " of at most N"; "" where that is not known."""
+    return "" if episodes is None else f" of at most {episodes:,}"

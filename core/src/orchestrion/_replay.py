@@ -78,6 +78,10 @@ class _Following(Progress):
             raise _Enough
         self.progress.evaluating(name, known)
 
+    def training(self, name: str, episodes: int, most: int | None) -> None:
+        """Show it."""
+        self.progress.training(name, episodes, most)
+
 
 async def replay(directory: Path, progress: Progress, block: Sequence[str] = ()) -> Replayed:
     """Replay a recorded run without making a call, and compare; the run is not changed.

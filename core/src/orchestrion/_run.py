@@ -21,6 +21,7 @@ from orchestrion._engine.pool import Pool, open_pool
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion._errors import BudgetError, UsageError
 from orchestrion._events import INFO, WARNING, event, within
+from orchestrion._forecast import training_episodes
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Stateful
 from orchestrion._keys import Key
@@ -37,7 +38,15 @@ from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._readiness import NO_REWARD, check_ready
 from orchestrion._records import JSON, Episode
-from orchestrion._report import Report, kinds, of_evaluations, outcomes, own_name, problem_digests
+from orchestrion._report import (
+    LEARNED,
+    Report,
+    kinds,
+    of_evaluations,
+    outcomes,
+    own_name,
+    problem_digests,
+)
 from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
@@ -106,6 +115,8 @@ class Conduct:
         """The stage and the iteration to begin with."""
         self._iterated = False
         """Whether an iteration was run in this process."""
+        self._most: Mapping[str, int | None] = {}
+        """The most episodes that the run and its baselines are trained on, where that is known."""
         self._trainer: str | None = None
         """Path of the trainer at work."""
         self._part = ""
@@ -146,6 +157,7 @@ class Conduct:
             self.store.set_status("running")
         if self.config.stages and self.config.reward is None:
             self.progress.noted("reward", "missing:", NO_REWARD)
+        self._note_dear_baselines()
         self.observers.run_started(self.store.directory, self.config.resolved(), self._note_event)
         try:
             async with self.calls.budget.deadline():
@@ -169,12 +181,26 @@ class Conduct:
         if checkpoint is not None:
             self._first = checkpoint.stage, checkpoint.iteration + 1
         await self.components.restore(checkpoint)
-        check_ready(self.components.opened)
+        sizes = check_ready(self.components.opened)
+        if any(baseline.trainer for baseline in self.config.evaluation.baselines.values()):
+            self._most = training_episodes(self.components.opened, sizes)
         # After everything that may refuse the run: this drops what came after the checkpoint.
         self.store.restore()
         self._note_versions()
         self._note_data()
         self._note_code()
+
+    def _note_dear_baselines(self) -> None:
+        """Show which baselines may take more episodes than the run's own training."""
+        own, known = self._most.get(LEARNED), self.store.load_evaluations()
+        dear = [
+            f"{name} {most:,}"
+            for name, most in self._most.items()
+            if name not in known and own is not None and most is not None and most > own
+        ]
+        if dear:
+            text = f"the run trains on at most {own:,} episodes, and on more: {', '.join(dear)}"
+            self.progress.noted("evaluation.baselines", "note:", text)
 
     def _note_versions(self) -> None:
         if self.replays or self.store.status == "completed":
@@ -402,12 +428,20 @@ class Conduct:
         self, name: str, team: Baseline, opened: Opened, stack: AsyncExitStack
     ) -> tuple[Opened, dict[str, JSON], int]:
         """Train a baseline; return its components, the learned settings, and how many episodes."""
-        path, trained_on = team.trainer or "", 0
+        path, trained_on, shown, most = team.trainer or "", 0, 0, self._most.get(name)
         overlay: dict[str, JSON] = {}
+
+        def show() -> None:
+            nonlocal shown
+            shown += 1
+            self.progress.training(name, shown, most)
+
+        self.progress.training(name, 0, most)
         for i in range(self._iterations(path)):
             engine, key = self._engine(opened, team), self.key.child("baseline", name, i)
             engine.stage = f"training of {name}"
-            session = self._session(engine, f"baseline/{name}/{i}", key, collect=False)
+            episodes = f"baseline/{name}/{i}"
+            session = self._session(engine, episodes, key, collect=False, on_training=show)
             with calling(place_of(self.config, path), f"iterate({i})"):
                 await opened.runtimes[path].iterate(i, session)
             trained_on += session.trained_on

@@ -45,7 +45,8 @@ class EngineSession:
 
     `name` is the prefix of episode ids, unique in the run, e.g. "0/12"; `evaluation_key` is that of
     all evaluations in the run, so that they can be compared; `test` says whether the test split may
-    be seen, and `collect` whether training episodes are kept, which are counted in any case.
+    be seen, and `collect` whether training episodes are kept, which are counted in any case;
+    `on_training` is called after each.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class EngineSession:
         test: bool = False,
         build: Build | None = None,
         collect: bool = True,
+        on_training: Callable[[], None] | None = None,
     ) -> None:
         self.engine, self.name, self.key = engine, name, key
         self.policy: Any = engine.team.policy
@@ -70,6 +72,7 @@ class EngineSession:
         self.adopted: dict[str, JSON] = {}
         self._evaluation_key, self._concurrency = evaluation_key, concurrency
         self._test, self._build, self._collect = test, build, collect
+        self._on_training = on_training
         self._count = 0
         self.trained_on = 0
         """How many training episodes were run."""
@@ -91,8 +94,8 @@ class EngineSession:
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
         first, self._count = self._count, self._count + len(jobs)
-        episodes = await self._run_all([f"{self.name}/{first + i}" for i in range(len(jobs))], jobs)
-        self.trained_on += len(episodes)
+        names = [f"{self.name}/{first + i}" for i in range(len(jobs))]
+        episodes = await self._run_all(names, jobs, self._count_trained)
         if self._collect:
             self.episodes.extend(episodes)
         return episodes
@@ -124,7 +127,14 @@ class EngineSession:
         self.evaluations.extend(episodes)
         return episodes
 
-    async def _run_all(self, names: Sequence[str], jobs: Sequence[Job]) -> list[Episode]:
+    def _count_trained(self) -> None:
+        self.trained_on += 1
+        if self._on_training is not None:
+            self._on_training()
+
+    async def _run_all(
+        self, names: Sequence[str], jobs: Sequence[Job], done: Callable[[], None] | None = None
+    ) -> list[Episode]:
         results: list[Episode | None] = [None] * len(jobs)
         waiting = iter(range(len(jobs)))
 
@@ -133,6 +143,8 @@ class EngineSession:
                 job = jobs[i]
                 self.engine.calls.budget.check()
                 results[i] = await run(names[i], job.problem, job.key, job.policy, job.training)
+                if done is not None:
+                    done()
 
         if not jobs:
             return []
@@ -149,7 +161,7 @@ class EngineSession:
             raise first_cause(errors) from None
         finally:
             self.engine.active -= workers - 1
-        missing = [name for name, done in zip(names, results, strict=True) if done is None]
+        missing = [name for name, result in zip(names, results, strict=True) if result is None]
         if missing:
             raise self.engine.cancelled_within(missing[0])
         return [episode for episode in results if episode is not None]
@@ -181,7 +193,7 @@ class EngineSession:
             observation=branch.step.observation,
         )
         episode = await self.engine.judge(episode, branch.problem, branch.step.state, branch.key)
-        self.trained_on += 1
+        self._count_trained()
         if self._collect:
             # Several may finish at the same time: they are kept in the order of their ids.
             insort(self.episodes, episode, key=_number)

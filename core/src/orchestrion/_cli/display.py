@@ -15,7 +15,7 @@ from orchestrion._cli.common import table_lines
 from orchestrion._cli.streams import visible
 from orchestrion._comparison import Comparison
 from orchestrion._interfaces import Metrics
-from orchestrion._progress import Progress
+from orchestrion._progress import Progress, at_most
 from orchestrion._records import TRAINING, Usage
 from orchestrion._report import LEARNED, OWN_UNIT, Outcomes, Report, amounts, unit_of
 from orchestrion._statistics import Estimate
@@ -146,6 +146,18 @@ class Display(Progress):
 
     def evaluating(self, name: str, known: bool) -> None:
         self.say(f"evaluating {name}" + (" (done before)" if known else ""))
+
+    def training(self, name: str, episodes: int, most: int | None) -> None:
+        now = time.monotonic()
+        if not episodes:
+            self._began = self._shown = now
+            limit = "" if most is None else f", on at most {most:,} episodes"
+            self.say(f"training {name} first{limit}")
+        elif now - self._shown > _QUIET_SECONDS:
+            self._shown = now
+            left = 0 if most is None else (most - episodes) * (now - self._began) / episodes
+            eta = f", ETA at most {_clock(left)}" if left > 0 else ""
+            self.say(f"training {name}: {episodes:,}{at_most(most)} episodes{eta}")
 
 
 def report_lines(report: Report, width: int | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
 from typing import Any, get_args
@@ -14,7 +15,7 @@ from orchestrion._cli.looping import in_loop
 from orchestrion._engine.checks import iterations_of, problems_of
 from orchestrion._engine.opening import Opened
 from orchestrion._errors import RunError
-from orchestrion._forecast import Forecast, forecast, spent_before
+from orchestrion._forecast import Forecast, forecast, spent_before, training_episodes
 from orchestrion._guards import place_of
 from orchestrion._offline import no_network
 from orchestrion._readiness import doubts, ready
@@ -35,8 +36,8 @@ def describe(config: Config, as_json: bool, root: Path) -> None:
     """Open the components without network access, and print what a run would do and cost."""
 
     async def inspect() -> tuple[dict[str, Any], Forecast, list[str]]:
-        async with ready(config) as (opened, _):
-            return _facts(config, opened), forecast(opened), doubts(opened)
+        async with ready(config) as (opened, sizes):
+            return _facts(config, opened, sizes), forecast(opened), doubts(opened)
 
     with no_network(RunError, "a dry run asks nobody"):
         facts, bound, warnings = in_loop(inspect())
@@ -69,7 +70,7 @@ def _estimate_lines(before: tuple[Path, Usage] | None, bound: Forecast) -> list[
     return ["", text]
 
 
-def _facts(config: Config, opened: Opened) -> dict[str, Any]:
+def _facts(config: Config, opened: Opened, sizes: Mapping[Split, int]) -> dict[str, Any]:
     task, place = opened.runtimes[config.task], place_of(config, config.task)
     stages = [
         {
@@ -85,6 +86,7 @@ def _facts(config: Config, opened: Opened) -> dict[str, Any]:
         "policy": config.components[config.policy].use,
         "stages": stages,
         "baselines": list(config.evaluation.baselines),
+        "training_episodes_at_most": training_episodes(opened, sizes),
         "evaluated_on": config.evaluation.split,
         "plugins": [plugin.origin for plugin in config.plugins_used],
     }
@@ -92,10 +94,12 @@ def _facts(config: Config, opened: Opened) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {number}" for name, number in value.items())
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list):
         return ", ".join(_text(item) for item in value) or "none"
-    return str(value)
+    if value is None:
+        return "not known"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _data(config: Config, bound: Forecast) -> dict[str, Any]:
