@@ -34,6 +34,8 @@ from orchestrion import (
     UsageError,
     replace,
 )
+from orchestrion.runs import train
+from tests.plugins.values.support import Notes, relay
 
 TEAM = (Member("a"), Member("b"), Member("c"))
 Pay = Callable[[Problem, str], float | None]
@@ -278,6 +280,12 @@ def test_an_interrupted_run_resumes_with_equal_results(text: bool) -> None:
     assert second.save() == end.save()
     assert fresh.save() == whole.policy.save()
     assert isinstance(fresh.model, BanditModel)
+
+
+def test_of_long_episodes_it_says_what_plans_them(tmp_path: Path) -> None:
+    notes = Notes()
+    train(relay({"use": "bandit", "episodes": 60}), tmp_path / "run", notes)
+    assert "`optimistic` or `fitted-q` may learn more here" in notes.told["steps"]
 
 
 def test_a_guessed_category_goes_by_the_words_of_the_problem() -> None:
