@@ -426,6 +426,23 @@ def test_learn_compares_with_the_team_that_it_came_from(
     assert "identical: 1 iterations, 2 evaluations" in ran("replay", "team-1").stdout
 
 
+def test_a_number_that_another_process_took_meanwhile_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("billing", "technical") * 20
+    written(
+        Path("log.jsonl"), [Logged(Context(), name, propensity=0.5, score=0.5) for name in names]
+    )
+    # It is imported when the team is opened, after the command has begun.
+    Path("taking_a_number.py").write_text(
+        "import os\nos.makedirs('runs/team-1/checkpoints', exist_ok=True)\nf = str\n"
+    )
+    agent = {"use": "function", "function": "taking_a_number:f"}
+    team(tmp_path, [(f"q{i}", f"q{i}") for i in "abcd"], agents=dict.fromkeys(names, agent))
+    assert "run: runs/team-2" in ran("learn", "log.jsonl", "--from", "team.yaml").stderr
+
+
 def test_a_policy_is_judged_by_a_log_while_its_services_are_down(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     written(log, [Logged(Context(), "far", ("far",), reward=1.0)] * 30)
