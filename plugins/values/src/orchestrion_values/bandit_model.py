@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from attrs import Factory, field, frozen
-from orchestrion_encoders import Joined
+from attrs import Factory, frozen
 
 from orchestrion import Problem, Saved, Situation
 from orchestrion_values.arrays import Floats, Mask, pack, under, unpack
@@ -37,16 +36,10 @@ class BanditView:
     guess: bool
     texts: Texts | None
     _rows: dict[str, Floats] = Factory(dict)
-    # A task may have no hint for any situation of a batch: the numbers keep their places.
-    joined: Joined = field(init=False)
-
-    @joined.default
-    def _joined(self) -> Joined:
-        return Joined(self.policy.encoders, "values")
 
     def numbers(self, situations: Sequence[Situation]) -> tuple[Floats, tuple[str, ...]]:
         """Return the numbers of each choice [n, k, d] and their names [d]."""
-        encoded = self.joined.encode(situations, self.policy.choices)
+        encoded = self.policy.encode_alike(situations)
         n, k, own = encoded.choices.shape
         category = self._category([situation.problem for situation in situations])
         context = np.concatenate([category, encoded.context], axis=1)
@@ -152,7 +145,6 @@ class BanditModel:
             "noise": p.noise,
             "categories": list(view.categories),
             "guess": view.guess,
-            "shapes": view.joined.shapes,
             "texts": None,
             "most": None,
         }
@@ -172,7 +164,6 @@ class BanditModel:
         if data["texts"] is not None:
             texts = Texts.load(under(arrays, "texts."), data["texts"])
         view = BanditView(policy, tuple(data["categories"]), data["guess"], texts)
-        view.joined.shapes = data.get("shapes")  # older checkpoints have none
         coefficients = arrays["middle"], arrays["coefficients"], arrays["inverse"]
         near = None
         if data["most"] is not None:
