@@ -332,8 +332,17 @@ def test_problems_of_another_split_than_train_count_as_trained_on(tmp_path: Path
     store = run(tmp_path / "run")  # one episode each on as many problems as it has iterations
     episodes = judged("learned", [0.9] * 20)
     results = {"outcomes": outcomes(episodes), "kinds": kinds(episodes), "train_problems": 1}
-    store.save_evaluation("learned", results, episodes)
+    store.save_evaluation("learned", {**results, "trained_on": 24}, episodes)
     assert "few_problems" not in found(store)
+
+
+@pytest.mark.parametrize("played", [0, 1])
+def test_who_learned_from_a_log_was_not_short_of_problems(tmp_path: Path, played: int) -> None:
+    episodes = judged("learned", [0.9] * 20)
+    results = {"outcomes": outcomes(episodes), "kinds": kinds(episodes), "train_problems": 3}
+    store = run(tmp_path / "run", [0.9])
+    store.save_evaluation("learned", {**results, "trained_on": played}, episodes)
+    assert ("few_problems" in found(store)) == bool(played)
 
 
 def test_a_result_with_nothing_beside_it_is_told(tmp_path: Path) -> None:

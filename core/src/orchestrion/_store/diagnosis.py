@@ -335,8 +335,9 @@ def _few_problems(store: RunReader, evaluations: Mapping[str, Any]) -> Iterator[
         return
     held_out, trained = len(results["outcomes"]), results.get("train_problems")
     if trained is not None:
-        # A trainer may learn on another split than `train`.
-        trained = max(trained, store.count_problems(TRAINING))
+        # A trainer may learn on another split than `train`, or from a log, without an episode.
+        known = max(trained, store.count_problems(TRAINING))
+        trained = known if results.get("trained_on") else None
     for count, what in ((trained, "to train on"), (held_out, "to be judged on")):
         if count is not None and count < FEW:
             yield Finding(
