@@ -9,8 +9,20 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from orchestrion import Episode, Output, Reward, Scores, Status, Trajectory, Turn, Usage, replace
+from orchestrion import (
+    Episode,
+    Output,
+    Reward,
+    Saved,
+    Scores,
+    Status,
+    Trajectory,
+    Turn,
+    Usage,
+    replace,
+)
 from orchestrion._report import kinds, outcomes
+from orchestrion._store.checkpoint import Checkpoint
 from orchestrion._store.diagnosis import Finding, diagnose, stopped_at_once, warning_level
 from orchestrion._store.exports import summarize
 from orchestrion.runs import RunStore
@@ -144,6 +156,16 @@ def test_an_agent_whose_turns_fail_is_named_with_the_reason_and_is_a_warning_if_
     assert "agent_fails" not in training("never", 0)
 
 
+def test_a_member_of_a_team_whose_turns_fail_is_named(tmp_path: Path) -> None:
+    inner = Trajectory([Turn(0, "anna", status="failed", error="gone"), Turn(1, "ben")])
+    vote = Turn(0, "vote", output=Output("x", inner=inner))
+    store = RunStore.create(tmp_path / "run", "", {"seed": 1})
+    store.commit_iteration(0, 0, [played("0/0", 0.9, turns=[vote])], {}, checkpoint(0))
+    finding = found(store)["agent_fails"]
+    assert (finding.level, finding.about) == (2, ("anna",))
+    assert finding.text == "1 of 1 turns of anna failed, most often with gone"
+
+
 def test_a_good_run_has_no_finding(tmp_path: Path) -> None:
     store = run(
         tmp_path / "run",
@@ -246,6 +268,16 @@ def test_agents_of_baselines_are_not_to_be_left_out(tmp_path: Path) -> None:
     assert finding.advice == "train for longer or explore more, or leave out spare"
 
 
+def test_a_policy_that_learned_nothing_was_not_to_try_agents_of_baselines(tmp_path: Path) -> None:
+    for name, about in (("worker", None), ("spare", ("spare",))):
+        store = RunStore.create(tmp_path / name, TABLE, {"seed": 1})
+        state = {"policy": Saved(data={"use": "POLICY"})}
+        last = Checkpoint(0, 0, state, roster=("worker", name, "other"))
+        store.commit_iteration(0, 0, [played("0/0", 0.9)], {}, last)
+        finding = found(store).get("never_tried")
+        assert (finding and finding.about) == about
+
+
 @pytest.mark.parametrize(
     ("rewards", "level"), [([0.5, 0.6] * 10, 1), ([0.9] * 8 + [0.2] * 12, 2), (RISING, 0)]
 )
@@ -294,6 +326,23 @@ def test_entropy_that_is_gone_early_is_told_unless_the_reward_still_rose(tmp_pat
 def test_few_problems_are_told(tmp_path: Path) -> None:
     findings = found(run(tmp_path / "run", learned=judged("learned", [0.8, 0.9])))
     assert "only 2 problems to be judged on" in findings["few_problems"].text
+
+
+def test_problems_of_another_split_than_train_count_as_trained_on(tmp_path: Path) -> None:
+    store = run(tmp_path / "run")  # one episode each on as many problems as it has iterations
+    episodes = judged("learned", [0.9] * 20)
+    results = {"outcomes": outcomes(episodes), "kinds": kinds(episodes), "train_problems": 1}
+    store.save_evaluation("learned", {**results, "trained_on": 24}, episodes)
+    assert "few_problems" not in found(store)
+
+
+@pytest.mark.parametrize("played", [0, 1])
+def test_who_learned_from_a_log_was_not_short_of_problems(tmp_path: Path, played: int) -> None:
+    episodes = judged("learned", [0.9] * 20)
+    results = {"outcomes": outcomes(episodes), "kinds": kinds(episodes), "train_problems": 3}
+    store = run(tmp_path / "run", [0.9])
+    store.save_evaluation("learned", {**results, "trained_on": played}, episodes)
+    assert ("few_problems" in found(store)) == bool(played)
 
 
 def test_a_result_with_nothing_beside_it_is_told(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ from orchestrion._report import (
 )
 from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
+from orchestrion._store.conversations import turns_with_names
 from orchestrion._store.reader import RunStatus
 from orchestrion._store.shared import SharedAnswers
 from orchestrion._stored import changed_settings
@@ -332,7 +333,8 @@ class Conduct:
 
     def _note_failing(self, episodes: Sequence[Episode]) -> None:
         """Show which agents fail in turn after turn: a run goes on with the others."""
-        for turn in (turn for episode in episodes for turn in episode.turns):
+        turns = [turn for one in episodes for _, turn in turns_with_names(one.trajectory)]
+        for turn in turns:
             failed = turn.status == "failed"
             self._in_a_row[turn.agent] = self._in_a_row[turn.agent] + 1 if failed else 0
             if self._in_a_row[turn.agent] == FAILING:

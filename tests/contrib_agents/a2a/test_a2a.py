@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import queue
 import re
@@ -25,6 +26,7 @@ from a2a.types import a2a_pb2 as pb
 from attrs import evolve
 from orchestrion_a2a.agent import A2A
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -299,10 +301,15 @@ CARD = """{"name": "a", "description": "a", "version": "1", "supportedInterfaces
 
 
 def instead(bodies: Mapping[str, str], app: ASGIApp) -> ASGIApp:
-    """Answer requests of some methods, GET of the card and POST, with other JSON."""
+    """Answer requests of some methods, GET of the card and POST, with other JSON.
+
+    ID in it stands for that of the request.
+    """
 
     async def around(scope: Scope, receive: Receive, send: Send) -> None:
         if (body := bodies.get(scope["method"])) is not None:
+            if scope["method"] == "POST":
+                body = body.replace("ID", (await Request(scope, receive).json())["id"])
             await Response(body, media_type="application/json")(scope, receive, send)
         else:
             await app(scope, receive, send)
@@ -343,7 +350,7 @@ async def test_a_card_that_cannot_be_used_costs_nothing(card: str, why: str, ret
 @sync
 async def test_an_answer_that_cannot_be_read_is_asked_for_again_and_booked(part: str) -> None:
     message = f'{{"messageId": "m", "role": "ROLE_AGENT", "parts": [{part}]}}'
-    answer = f'{{"jsonrpc": "2.0", "id": "1", "result": {{"message": {message}}}}}'
+    answer = f'{{"jsonrpc": "2.0", "id": "ID", "result": {{"message": {message}}}}}'
     around = partial(instead, {"POST": answer})
     async with served(Executor(), False, around) as url, team(url, price=0.5) as engine:
         error = (await turn_of(engine, "work")).error
@@ -372,10 +379,31 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again_and_booked(part:
 )
 @sync
 async def test_only_what_its_own_task_gave_is_a_turn(task: str, why: str, retried: int) -> None:
-    around = partial(instead, {"POST": f'{{"jsonrpc": "2.0", "id": "1", "result": {task}}}'})
+    around = partial(instead, {"POST": f'{{"jsonrpc": "2.0", "id": "ID", "result": {task}}}'})
     async with served(Executor(), False, around) as url, team(url) as engine:
         assert why in (await turn_of(engine, "work")).error
         assert engine.calls.retried == retried
+
+
+@stream
+@sync
+async def test_an_answer_to_another_request_fails_the_call(streaming: bool) -> None:
+    def renamed(app: ASGIApp) -> ASGIApp:
+        async def around(scope: Scope, receive: Receive, send: Send) -> None:
+            async def other() -> Message:
+                message = await receive()
+                asked = {**json.loads(message["body"]), "id": "x"}
+                return {**message, "body": json.dumps(asked).encode()}
+
+            await app(scope, other if scope["method"] == "POST" else receive, send)
+
+        return around
+
+    async with served(Executor(), streaming, renamed) as url, team(url) as engine:
+        turn = await turn_of(engine, "work")
+        assert turn.status == "failed"
+        assert "an answer to another request: its JSON-RPC id is 'x' and not " in turn.error
+        assert engine.calls.retried == 2
 
 
 @sync

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from orchestrion_encoders.counts import Counts
+from orchestrion_encoders.hints import Hints
 from orchestrion_logged import Context, Logged, read_log
 from orchestrion_logged.decisions import as_decisions
 from orchestrion_logged.evaluating import encode_by
@@ -32,16 +33,16 @@ def policy_for(lines: list[Logged], least: int = 10) -> ValuePolicy:
     """A policy that learned from a log."""
     policy = fresh()
     decisions = as_decisions([(line,) for line in lines], policy.names)
-    inputs = inputs_of(decisions.situations, policy.encode)
+    inputs = inputs_of(decisions.situations, policy.encode_alike)
     model = learn(decisions, inputs, np.random.default_rng(0), least)
-    model.encode = policy.encode
+    model.encode = policy.encode_alike
     policy.model = model
     return policy
 
 
 def fresh() -> ValuePolicy:
     """A policy that has learned nothing."""
-    return ValuePolicy([Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
+    return ValuePolicy([Hints(), Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
 
 
 def taken(policy: ValuePolicy, lines: list[Logged]) -> list[str]:
@@ -99,6 +100,14 @@ def test_training_says_how_many_lines_were_cut_off(tmp_path: Path) -> None:
     told: list[str] = []
     assert len(decisions_for(FromLogs(path), policy_for(lines), told.append).choice) == 40
     assert told == [f"{path}: left out: 1 lines that were cut off, or are being written"]
+
+
+def test_a_situation_without_hints_is_decided_by_a_policy_that_learned_from_some() -> None:
+    hinted = Context(hints={"small": (0.2,), "large": (0.8,)})
+    lines = [Logged(hinted, "small", reward=0.0), Logged(hinted, "large", reward=1.0)] * 20
+    again = fresh()
+    again.load(policy_for(lines).save())
+    assert taken(again, [Logged(Context(), "small", reward=0.0)]) == ["large"]
 
 
 def test_several_steps_are_learned_from_the_end() -> None:
@@ -424,6 +433,23 @@ def test_learn_compares_with_the_team_that_it_came_from(
     assert "parent (team): solved 100.0%" in told.stdout
     assert "\nparent (team)  100.0%" in ran("runs", "show", "team-1").stdout
     assert "identical: 1 iterations, 2 evaluations" in ran("replay", "team-1").stdout
+
+
+def test_a_number_that_another_process_took_meanwhile_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("billing", "technical") * 20
+    written(
+        Path("log.jsonl"), [Logged(Context(), name, propensity=0.5, score=0.5) for name in names]
+    )
+    # It is imported when the team is opened, after the command has begun.
+    Path("taking_a_number.py").write_text(
+        "import os\nos.makedirs('runs/team-1/checkpoints', exist_ok=True)\nf = str\n"
+    )
+    agent = {"use": "function", "function": "taking_a_number:f"}
+    team(tmp_path, [(f"q{i}", f"q{i}") for i in "abcd"], agents=dict.fromkeys(names, agent))
+    assert "run: runs/team-2" in ran("learn", "log.jsonl", "--from", "team.yaml").stderr
 
 
 def test_a_policy_is_judged_by_a_log_while_its_services_are_down(tmp_path: Path) -> None:

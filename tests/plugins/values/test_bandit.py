@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from orchestrion_encoders.counts import Counts
+from orchestrion_encoders.hints import Hints
 from orchestrion_values.bandit import Bandit, batches
 from orchestrion_values.bandit_learner import BanditLearner
 from orchestrion_values.bandit_model import BanditModel, BanditView
@@ -33,6 +34,8 @@ from orchestrion import (
     UsageError,
     replace,
 )
+from orchestrion.runs import train
+from tests.plugins.values.support import Notes, relay
 
 TEAM = (Member("a"), Member("b"), Member("c"))
 Pay = Callable[[Problem, str], float | None]
@@ -51,6 +54,7 @@ class Asked:
     questions: Sequence[Problem] = (Problem("p", "x"),)
     key: Key = Key(5)
     chosen: list[tuple[str, str]] = field(factory=list)
+    seen: Observation = Observation()
 
     def problems(self, split: str = "train") -> Sequence[Problem]:
         return self.questions
@@ -58,7 +62,7 @@ class Asked:
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
         result = []
         for job in jobs:
-            shown = Situation(job.problem, Trajectory(), Observation(), training=True)
+            shown = Situation(job.problem, Trajectory(), self.seen, training=True)
             assert job.policy is not None
             (decision,) = job.policy.decide([shown], [job.key])
             assert isinstance(decision.record, RecordedChoice)
@@ -103,6 +107,16 @@ def test_it_finds_the_best_choice_whatever_the_scale_of_rewards(
     assert taken(session, Problem("new")) == "b"
     tries = Counter(name for _, name in session.chosen)
     assert tries["b"] > tries["c"]
+
+
+def test_situations_without_any_hint_are_judged_like_those_with_some() -> None:
+    policy = ValuePolicy([Hints(), Counts()], OpenContext("policy", Key(1), TEAM), stop=False)
+    seen = Observation(hints={"a": (0.1,), "b": (0.9,)})
+    session = Asked(lambda problem, name: float(name == "b"), policy, seen=seen)
+    trained(session, episodes=40)
+    again = ValuePolicy([Hints(), Counts()], OpenContext("policy", Key(1), TEAM), stop=False)
+    again.load(policy.save())
+    assert taken(evolve(session, policy=again), Problem("new")) == "b"
 
 
 @pytest.mark.parametrize("algorithm", ["thompson", "linucb"])
@@ -266,6 +280,12 @@ def test_an_interrupted_run_resumes_with_equal_results(text: bool) -> None:
     assert second.save() == end.save()
     assert fresh.save() == whole.policy.save()
     assert isinstance(fresh.model, BanditModel)
+
+
+def test_of_long_episodes_it_says_what_plans_them(tmp_path: Path) -> None:
+    notes = Notes()
+    train(relay({"use": "bandit", "episodes": 60}), tmp_path / "run", notes)
+    assert "`optimistic` or `fitted-q` may learn more here" in notes.told["steps"]
 
 
 def test_a_guessed_category_goes_by_the_words_of_the_problem() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -195,27 +196,59 @@ def _host(url: str) -> str:
 
 
 async def _bound(response: httpx.Response) -> None:
-    """Let no more than `LARGEST` bytes of an answer be read."""
+    """Let no more than `LARGEST` bytes of an answer be read, and only answers to this request."""
     packed = response.headers.pop("content-encoding", "identity")
     if packed != "identity" and response.is_success:
         raise httpx.DecodingError(f"the answer is packed ({packed:.20}), which was not asked for")
-    response.stream = _Bounded(response.stream)
+    is_rpc = response.is_success and response.request.method == "POST"
+    asked = _read(response.request.content).get("id") if is_rpc else None
+    has_events = "text/event-stream" in response.headers.get("content-type", "")
+    response.stream = _Bounded(response.stream, asked, has_events)
 
 
 class _Bounded(httpx.AsyncByteStream):
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    """The bytes of an answer. `asked` is the JSON-RPC id of the request; None if it has none."""
+
+    def __init__(self, stream: Any, asked: JSON, has_events: bool) -> None:
+        self._stream, self._asked, self._has_events = stream, asked, has_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, body = 0, b""
         async for piece in self._stream:
             size += len(piece)
             if size > LARGEST:
                 raise httpx.DecodingError(f"the answer has more than {LARGEST} bytes")
+            if self._asked is not None:
+                body += piece
+                if self._has_events:
+                    *events, body = re.split(rb"\r?\n\r?\n", body)
+                    for event in events:
+                        self._check(b"\n".join(re.findall(rb"^data: ?(.*)", event, re.M)))
             yield piece
+        if self._asked is not None:
+            self._check(body)
+
+    def _check(self, answer: bytes) -> None:
+        """Raise DecodingError for an answer to another request; the SDK reads no ids."""
+        read = _read(answer)
+        named = read.get("id")
+        if read and named != self._asked and not (named is None and "error" in read):
+            raise httpx.DecodingError(
+                f"an answer to another request: its JSON-RPC id is {named!r:.80} "
+                f"and not {self._asked!r}"
+            )
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def _read(text: bytes) -> Mapping[str, JSON]:
+    """Return the JSON-RPC object in a text; an empty one if there is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) and "jsonrpc" in value else {}
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -10,6 +10,7 @@ from orchestrion._choices import choice_name
 from orchestrion._records import TRAINING, Episode
 from orchestrion._report import LEARNED
 from orchestrion._statistics import mean
+from orchestrion._store.conversations import turns_with_names
 from orchestrion._store.reader import RunReader
 
 EPISODES = 500
@@ -36,7 +37,7 @@ def completed_by(store: RunReader, source: str = LEARNED) -> set[str]:
     return {
         turn.agent
         for stored in islice(store.episodes(source=source), EPISODES)
-        for turn in stored.episode.turns
+        for _, turn in turns_with_names(stored.episode.trajectory)
         if turn.status == "completed"
     }
 

@@ -18,7 +18,7 @@ from attrs import asdict, frozen
 
 from orchestrion._config.sections import AS_UNTRAINED
 from orchestrion._manifest import has_other_problems
-from orchestrion._records import JSON, TRAINING, Status
+from orchestrion._records import JSON, TRAINING, Saved, Status
 from orchestrion._report import LEARNED, Outcomes, Verdict, enumerated, paired
 from orchestrion._statistics import mean
 from orchestrion._store.conduct import EPISODES, completed_by
@@ -71,7 +71,7 @@ def diagnose(store: RunReader) -> list[Finding]:
         *_never_tried(store, iterations),
         *_settled_early(last_stage),
         *_still_rising(last_stage),
-        *_few_problems(evaluations),
+        *_few_problems(store, evaluations),
         *_no_baseline(store, evaluations),
     ]
     return sorted(findings, key=lambda finding: -finding.level)
@@ -262,8 +262,12 @@ def _kinds(evaluations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _never_tried(store: RunReader, iterations: Sequence[Iteration]) -> Iterator[Finding]:
-    if never := store.never_tried():
-        unused = _unused(stored_config(store) or {}, never)
+    never = store.never_tried() or []
+    config = stored_config(store) or {}
+    unused = _unused(config, never)
+    if never and not _policy_learned(store, config.get("policy") or {}):
+        never = unused  # a fixed policy was never meant to start the others
+    if never:
         count = sum(iteration.episodes for iteration in iterations)
         yield Finding(
             "never_tried",
@@ -273,6 +277,19 @@ def _never_tried(store: RunReader, iterations: Sequence[Iteration]) -> Iterator[
             + (f", or leave out {enumerated(unused)}" if unused else ""),
             tuple(never),
         )
+
+
+def _policy_learned(store: RunReader, settings: Mapping[str, Any]) -> bool:
+    """Return whether the policy, or what is defined in it, has more than its settings say."""
+    checkpoint = store.latest().checkpoint
+    if checkpoint is None:
+        return False
+    saved = checkpoint.components.get("policy", Saved())
+    # A policy that training left alone saves at most what it was given, such as its steps.
+    data = {} if saved.data is None else saved.data
+    as_given = isinstance(data, Mapping) and all(settings.get(n) == v for n, v in data.items())
+    paths = [*checkpoint.components, *checkpoint.overlay]
+    return bool(saved.arrays) or not as_given or any(p.startswith("policy.") for p in paths)
 
 
 def _unused(config: Mapping[str, Any], agents: Sequence[str]) -> list[str]:
@@ -313,11 +330,15 @@ def _settled_early(iterations: Sequence[Iteration]) -> Iterator[Finding]:
         )
 
 
-def _few_problems(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
+def _few_problems(store: RunReader, evaluations: Mapping[str, Any]) -> Iterator[Finding]:
     results = evaluations.get(LEARNED, {})
     if "outcomes" not in results:
         return
     held_out, trained = len(results["outcomes"]), results.get("train_problems")
+    if trained is not None:
+        # A trainer may learn on another split than `train`, or from a log, without an episode.
+        known = max(trained, store.count_problems(TRAINING))
+        trained = known if results.get("trained_on") else None
     for count, what in ((trained, "to train on"), (held_out, "to be judged on")):
         if count is not None and count < FEW:
             yield Finding(

@@ -22,7 +22,8 @@
 
 `summary.json`
     `status`, `manifest`, `iterations`; `episodes` (of training: count, successes, unrewarded, by
-    status, turns by agent; `never_tried`: agents without a turn, null if that is not known);
+    status, turns by agent, in nested teams as well; `never_tried`: agents without a turn, null
+    if that is not known);
     `reward` (mean, best, worst, and over the last ten iterations); `stages` (first and last
     metrics of each); `evaluations` by name; `stopped_at_once` (kinds of held-out problems that
     the learned policy mostly ended at once); `diagnosis` (see `store.diagnosis`) and

@@ -68,7 +68,7 @@ class Iteration:
     statuses: Mapping[str, int]
     """Episodes by status."""
     agents: Mapping[str, int]
-    """Turns by agent."""
+    """Turns by agent, those in nested teams as well."""
     failures: Mapping[str, tuple[int, str]]
     """Failed turns by agent: their number, and their most frequent reason."""
 
@@ -400,6 +400,12 @@ class RunReader:
         )
         judged, trained = self._reader.one(query, (TRAINING, source))
         return judged, trained
+
+    def count_problems(self, source: str) -> int:
+        """Return how many problems the episodes of a source have; 0 where they are not kept."""
+        query = "SELECT count(DISTINCT problem) FROM episodes WHERE source = ?"
+        count: int = self._reader.one(query, (source,))[0]
+        return count
 
     def load_evaluations(self) -> dict[str, JSON]:
         """Return the results of all finished evaluations by name, oldest first."""

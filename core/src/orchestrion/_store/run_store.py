@@ -29,7 +29,7 @@ from orchestrion._manifest import changed_versions
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Episode, Usage
 from orchestrion._secrets import hidden
 from orchestrion._store.checkpoint import Checkpoint, prune_checkpoints, write_checkpoint
-from orchestrion._store.conversations import drop_texts
+from orchestrion._store.conversations import drop_texts, turns_with_names
 from orchestrion._store.creation import create_folder
 from orchestrion._store.database import NAME, Database
 from orchestrion._store.episodes import Retention, insert_episodes, strip_turns
@@ -389,10 +389,11 @@ def _summary(episodes: Sequence[Episode]) -> dict[str, str | float | None]:
     """Return the columns of an iteration that sum its episodes up."""
     totals = [episode.reward.total for episode in episodes if episode.reward is not None]
     statuses = Counter(str(episode.status) for episode in episodes)
-    agents = Counter(turn.agent for episode in episodes for turn in episode.turns)
+    agents: Counter[str] = Counter()
     errors: dict[str, Counter[str]] = {}
     for episode in episodes:
-        for turn in episode.turns:
+        for _, turn in turns_with_names(episode.trajectory):
+            agents[turn.agent] += 1
             if turn.status == "failed":
                 errors.setdefault(turn.agent, Counter())[turn.error] += 1
     failures = {who: [of.total(), of.most_common(1)[0][0]] for who, of in errors.items()}

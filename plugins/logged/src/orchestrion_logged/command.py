@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from math import isnan
 from pathlib import Path
@@ -360,11 +361,16 @@ async def _learn(
         changes.append("policy={use: values}")
     config = load(path, [*changes, *overrides], block=block)
     base = path.stem if directory is None else re.sub(r"-\d+$", "", directory.name)
-    folder = _folder(Path(config.run.directory), config.run.name, base)
     async with open_run(config) as opened:  # before there is a folder: the log may be refused
         for settings in _from_logs(config):
             decisions_for(settings, opened.opened.runtimes["policy"])
-    await atrain(config, folder)
+    folder = _claimed(Path(config.run.directory), config.run.name, base)
+    try:
+        await atrain(config, folder)
+    except BaseException:
+        with suppress(OSError):  # it is empty if there was no run yet
+            folder.rmdir()
+        raise
     return folder, await aevaluate(source, baselines=False, block=block)
 
 
@@ -376,12 +382,21 @@ def _from_logs(config: Config) -> list[FromLogs]:
     return [trainer for trainer in trainers if isinstance(trainer, FromLogs)]
 
 
-def _folder(root: Path, name: str | None, base: str) -> Path:
-    """Return the folder of a new run: the name that the config gives, or the next number."""
+def _claimed(root: Path, name: str | None, base: str) -> Path:
+    """Make the folder of a new run: the name that the config gives, or the next number.
+
+    It exists from now on, so that another process that learns takes another one.
+    """
     root = root.expanduser()
-    if name is not None and not (root / name).exists():
-        return root / name
-    return next(path for n in count(1) if not (path := root / f"{base}-{n}").exists())
+    numbered = (root / f"{base}-{n}" for n in count(1))
+    path = next(numbered) if name is None else root / name
+    while True:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            path = next(numbered)
+        else:
+            return path
 
 
 async def _target(

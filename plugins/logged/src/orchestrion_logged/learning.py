@@ -72,12 +72,12 @@ class Learning(Trainer):
             key = session.key.child("prepare")
             for place, situation in enumerate(decisions.situations):
                 await policy.prepare(situation, session.calls(key.child(place)))
-        inputs = inputs_of(decisions.situations, policy.encode)
+        inputs = inputs_of(decisions.situations, policy.encode_alike)
         draw = np.random.default_rng(int.from_bytes(session.key.child("features").digest[:8]))
         model = learn(
             decisions, inputs, draw, self.settings.least, self.settings.caution, self.settings.clip
         )
-        model.encode = policy.encode
+        model.encode = policy.encode_alike
         policy.model = model
         episodes = len(decisions.first)
         return {

@@ -172,4 +172,4 @@ class Ridges:
         )
         supported = np.array(data["supported"], np.bool_)
         learned = (a["coef"], a["intercept"], a["covariance"])
-        return cls(features, *learned, supported, float(data["caution"]), policy.encode)
+        return cls(features, *learned, supported, float(data["caution"]), policy.encode_alike)

@@ -21,7 +21,8 @@ class Bandit:
 
     For one choice per episode, such as which model to ask, and for short cascades, such as whom to
     ask next and when to stop: the value of a choice is the sum of rewards until the end, so nothing
-    is planned. See `orchestrion_values.tries` for the arithmetic.
+    is planned. Where episodes are longer, a note says what to take. See `orchestrion_values.tries`
+    for the arithmetic.
 
     An episode that failed, or whose reward is missing, counts as a try with the lowest reward seen,
     so that a choice without rewards is tried less and less.

@@ -37,7 +37,7 @@ from orchestrion import (
 from orchestrion_values.arrays import Floats, Mask, pack, unpack
 from orchestrion_values.bandit import batches
 from orchestrion_values.bandit_model import BanditModel, BanditView, Neighbours
-from orchestrion_values.learner import ValueLearner
+from orchestrion_values.learner import SHORT, ValueLearner
 from orchestrion_values.policy import Exploring, RecordedChoice, ValuePolicy, sampling
 from orchestrion_values.texts import fit_texts
 from orchestrion_values.threads import serial
@@ -69,6 +69,7 @@ class BanditLearner(ValueLearner):
         self._seen = 0
         self._single = True
         """Whether every episode so far was one decision."""
+        self._note, self._longest = ctx.note, 0
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Play episodes that try what may be best, then refit the values."""
@@ -83,11 +84,23 @@ class BanditLearner(ValueLearner):
         view = self._view(policy, session.problems("train"))
         self._seen += len(episodes)
         missing = self._learn(episodes, view)
+        self._tell_of_length(episodes)
         model = self._model(view, session.problems("train"))
         if model is None:
             return {"missing": float(missing)}
         policy.model = model
         return {"missing": float(missing), "noise": model.posterior.noise}
+
+    def _tell_of_length(self, episodes: Sequence[Episode]) -> None:
+        """Note once that episodes are too long to do without a plan."""
+        before = self._longest
+        self._longest = max([before, *(len(episode.trajectory) for episode in episodes)])
+        if before <= SHORT < self._longest:
+            self._note(
+                "steps",
+                f"episodes have {self._longest} calls, and `bandit` plans none of them; "
+                "`optimistic` or `fitted-q` may learn more here, and `auto` picks one",
+            )
 
     # ------------------------------------------------------------------ what is tried
 

@@ -39,7 +39,7 @@ class BanditView:
 
     def numbers(self, situations: Sequence[Situation]) -> tuple[Floats, tuple[str, ...]]:
         """Return the numbers of each choice [n, k, d] and their names [d]."""
-        encoded = self.policy.encode(situations)
+        encoded = self.policy.encode_alike(situations)
         n, k, own = encoded.choices.shape
         category = self._category([situation.problem for situation in situations])
         context = np.concatenate([category, encoded.context], axis=1)

@@ -22,6 +22,9 @@ from orchestrion import (
 from orchestrion_values.arrays import Floats, Mask
 from orchestrion_values.policy import Exploring, ValuePolicy, sampling
 
+SHORT = 4
+"""Up to so many choices in an episode planning gains little."""
+
 
 class ValueLearner:
     """Base of trainers that play a number of episodes in each iteration, on all problems in turn.

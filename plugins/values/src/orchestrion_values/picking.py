@@ -23,7 +23,7 @@ from orchestrion import (
     gather,
 )
 from orchestrion_values.fitted_q import batches
-from orchestrion_values.learner import ValueLearner, probing
+from orchestrion_values.learner import SHORT, ValueLearner, probing
 from orchestrion_values.policy import RecordedChoice, ValuePolicy
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ MOSTLY = 0.5
 """The same if it is unknown whether something is hidden."""
 HIDDEN = 0.2
 """Up to this unexplained share of the outcome's variance, nothing is hidden."""
-SHORT = 4
-"""Up to so many choices in an episode planning gains little."""
 LOGGED = 300
 """The minimum of episodes to learn a hidden-state model from a log."""
 TEXTS = 200

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from attrs import frozen
-from orchestrion_encoders import Allowing, Reading, encoder_settings, refuse_other_team
+from orchestrion_encoders import Allowing, Joined, Reading, encoder_settings, refuse_other_team
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
 
 from orchestrion import (
@@ -110,6 +110,7 @@ class ValuePolicy(Reading):
         self.ending = np.array([c is None or c.agent in ends for c in self.choices], np.bool_)
         self.model: ValueModel | None = None
         self.encoders, self._path = tuple(encoders), ctx.path
+        self._joined = Joined(self.encoders, ctx.path)
         self._allowed = Allowing(self.choices, self.names)
         self._decisions = [STUCK if c is None else Decision((c,)) for c in self.choices]
 
@@ -121,6 +122,13 @@ class ValuePolicy(Reading):
     def encode(self, situations: Sequence[Situation]) -> Encoded:
         """Return situations as numbers."""
         return join([encoder.encode(situations, self.choices) for encoder in self.encoders])
+
+    def encode_alike(self, situations: Sequence[Situation]) -> Encoded:
+        """Return situations as numbers, of the widths that the first ones here had.
+
+        For models of a fixed width: a task may have no hint for any situation of a batch.
+        """
+        return self._joined.encode(situations, self.choices)
 
     def allowed(self, situations: Sequence[Situation]) -> Mask:
         """Return which choices the task allows [n, k]; stopping always is."""
@@ -174,6 +182,7 @@ class ValuePolicy(Reading):
         data: dict[str, Any] = {
             "choices": self.names,
             "encoders": encoder_settings(self.encoders),
+            "shapes": self._joined.shapes,
             "model": self.model.name,
             "data": saved.data,
         }
@@ -206,6 +215,7 @@ class ValuePolicy(Reading):
                 f"{self._path}: the policy was saved with encoders = {data['encoders']}, here it "
                 f"is {mine}; give it the settings it was trained with, or train anew"
             )
+        self._joined.shapes = data.get("shapes")  # older saved policies have none
         models = {plugin.name: plugin.value for plugin in entry_points(group=MODEL_GROUP)} | MODELS
         where = models.get(data["model"])
         if where is None:
