@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
 from orchestrion_values.arrays import Floats, Ints
 from orchestrion_values.fitted import FREE
-from orchestrion_values.replies import Words, signature, telling
+from orchestrion_values.replies import Cue, signature, telling
 from orchestrion_values.transcripts import DONE, LATE, OVER, Played, Tables, bits_of, set_of
 
 VARIANCES = {
@@ -26,6 +27,7 @@ VARIANCES = {
     "reply": 0.5,
     "pair": 0.1,
     "pair_reply": 0.2,
+    "reply_last": 0.2,
     "called": 0.1,
     "turns": 0.03,
     "category": 0.1,
@@ -35,12 +37,13 @@ VARIANCES = {
     "end": 0.1,
     "problem": 0.1,
     "problem_last": 0.1,
+    "repeat": 0.3,
 }
 """The expected variance of the weights of each group of features, in units of the noise: the last
-choice, its reply, the last two choices, these and the reply, each agent that was called, the number
-of turns; the category, alone and with the first three; the choice that ended the episode; the
-problem, alone and with the last choice, as the same choice on the same problem again is hardly new
-evidence."""
+choice, its reply, the last two choices, these and the last reply, these and the reply before, each
+agent that was called, the number of turns; the category, alone and with the first three; the choice
+that ended the episode; the problem, alone, with the last choice and with all choices, as the same
+choices on the same problem again are hardly new evidence."""
 STEP, LEAST, MOST = 3.0, 0.01, 10.0
 """Variances are changed by this factor at a time, within these bounds."""
 WIDTH = 1.0
@@ -53,10 +56,24 @@ NOISE = 1e-4
 """The least variance of the noise, as a share of that of the outcomes."""
 TRIES = 2.0
 """How many replies the distribution counts for that others are drawn towards."""
-COLUMNS, DISPENSABLE = 600, ("problem_last", "category_pair", "category_reply", "pair_reply")
+COLUMNS = 600
+DISPENSABLE = (
+    "repeat",
+    "problem_last",
+    "category_pair",
+    "category_reply",
+    "reply_last",
+    "pair_reply",
+)
 """The most features in all, and the groups that are left out beyond that, one after the other."""
+SHRINK = 2
+"""How many outcomes the mean of all counts for, beside those after the same last two choices."""
+REPLIES = 600
+"""So many of an agent's last replies show which of their words tell anything."""
 PROBLEMS = 100
 """The most problems that have features of their own."""
+
+Name = TypeVar("Name")
 
 
 class Estimates:
@@ -75,14 +92,17 @@ class Estimates:
         variances: Mapping[str, float] = VARIANCES,
     ) -> None:
         self.agents, k = tuple(agents), len(agents)
-        self.words = _words(played, agents)
+        self.cues, signatures = _cues(played, agents)
         self.categories = tuple(dict.fromkeys(episode.category for episode in played))
         outcomes = [episode.outcome for episode in played]
         self.bounds = min(outcomes), max(outcomes)
         late = [episode.outcome for episode in played if episode.end == LATE]
         self.late = sum(late) / len(late) if late else self.bounds[0]
         places = {(k, ""): 0, **{(a, ""): a + 1 for a in range(k)}}
-        paths = [[0, *self._path(episode, places)] for episode in played]
+        paths = [
+            [0, *_path(episode, patterns, places)]
+            for episode, patterns in zip(played, signatures, strict=True)
+        ]
         self.heard, h = tuple(places), len(places)
         self._choice = np.array([choice for choice, _ in self.heard])
         self._follows = np.zeros((h, h))
@@ -105,28 +125,22 @@ class Estimates:
         self.costs = np.where(free, -FREE * self.spread, paid / np.maximum(times, 1))
         self._fit(ended, y / self.spread, variances)
 
-    def _path(self, episode: Played, places: dict[tuple[int, str], int]) -> list[int]:
-        """Return the places of the replies; new ones are added."""
-        result = []
-        for i, choice in enumerate(episode.choices):
-            pattern = signature(episode.replies[i], self.words.get(self.agents[choice], ()))
-            if episode.end == DONE and i == len(episode.choices) - 1:
-                pattern = OVER
-            result.append(places.setdefault((choice, pattern), len(places)))
-        return result
-
     # ------------------------------------------------------------------ what ending pays
 
     def _fit(
         self, ended: Sequence[tuple[Played, list[int]]], y: Floats, variances: Mapping[str, float]
     ) -> None:
         problems = _numbered(episode.problem for episode, _ in ended)
+        repeats = _numbered((episode.problem, tuple(episode.choices)) for episode, _ in ended)
         self._widths = self._sizes(ended, problems)
+        if len(repeats) < len(ended):
+            self._widths["repeat"] = len(repeats)
         rows = [self._columns(*pair) for pair in ended]
         for row, (episode, path) in zip(rows, ended, strict=True):
             place, last = problems[episode.problem], int(self._choice[path[-1]])
             row["problem"] = [place]
             row["problem_last"] = [place * (len(self.agents) + 1) + last]
+            row["repeat"] = [repeats[episode.problem, tuple(episode.choices)]]
         self._seen: dict[str, Ints] = {}
         designs = {}
         for name in self._widths:
@@ -156,7 +170,7 @@ class Estimates:
         bits = int(bits_of(self.agents).max(initial=0)).bit_length()
         longest = max((len(episode.choices) for episode, _ in ended), default=0)
         result = {"last": k + 1, "reply": h, "pair": (k + 1) ** 2, "called": bits}
-        result["pair_reply"] = (k + 1) * h
+        result["pair_reply"] = result["reply_last"] = (k + 1) * h
         result["turns"] = longest + 1
         if c > 1:
             result |= {"category": c, "category_last": c * (k + 1), "category_reply": c * h}
@@ -172,7 +186,8 @@ class Estimates:
         """Return the features of the state in which an episode ended, by group."""
         k, h, last = len(self.agents), len(self.heard), path[-1]
         called = set_of(self.agents, episode.choices)
-        before = int(self._choice[path[-2]]) if len(path) > 1 else k
+        heard = path[-2] if len(path) > 1 else 0
+        before = int(self._choice[heard])
         choice, kind = int(self._choice[last]), self.categories.index(episode.category)
         pair = before * (k + 1) + choice
         return {
@@ -180,6 +195,7 @@ class Estimates:
             "reply": [last],
             "pair": [pair],
             "pair_reply": [before * h + last],
+            "reply_last": [heard * (k + 1) + choice],
             "called": [bit for bit in range(called.bit_length()) if called >> bit & 1],
             "turns": [len(episode.choices)],
             "category": [kind],
@@ -207,7 +223,7 @@ class Estimates:
             count = len(self._seen[name])
             row[self._seen[name]] = drawn[at : at + count]
             weights[name], at = self.spread * row, at + count
-        for name in ("problem", "problem_last"):
+        for name in ("problem", "problem_last", "repeat"):
             weights.pop(name, None)
         bounds = self.bounds if random is None else (-np.inf, np.inf)
         says = self._says(random)
@@ -277,21 +293,57 @@ def _likeliest(
     return dict(zip(names, best, strict=True))
 
 
-def _words(played: Sequence[Played], agents: Sequence[str]) -> Words:
-    """Return the words of each agent that tell how episodes go on."""
+def _path(
+    episode: Played, patterns: Sequence[str], places: dict[tuple[int, str], int]
+) -> list[int]:
+    """Return the places of an episode's replies; new ones are added."""
+    result = []
+    for i, choice in enumerate(episode.choices):
+        over = episode.end == DONE and i == len(episode.choices) - 1
+        reply = choice, OVER if over else patterns[i]
+        result.append(places.setdefault(reply, len(places)))
+    return result
+
+
+def _cues(
+    played: Sequence[Played], agents: Sequence[str]
+) -> tuple[dict[str, list[Cue]], list[list[str]]]:
+    """Return the cues of each agent's replies, and the signatures of all replies by episode."""
+    expected = _expected(played)
     rows: dict[str, list[tuple[str, str, float]]] = {}
-    for episode in played:
-        ahead = episode.outcome + episode.paid
-        for i in reversed(range(len(episode.choices))):
-            row = episode.replies[i], episode.problem, ahead
-            rows.setdefault(agents[episode.choices[i]], []).append(row)
-            ahead += episode.rewards[i]
-    words = {}
+    places: dict[str, list[tuple[int, int]]] = {}
+    for e, episode in enumerate(played):
+        for i, choice in enumerate(episode.choices):
+            last = i == len(episode.choices) - 1 and episode.end != LATE
+            above = episode.outcome - expected[_pair(episode)] if last else np.nan
+            rows.setdefault(agents[choice], []).append((episode.replies[i], episode.problem, above))
+            places.setdefault(agents[choice], []).append((e, i))
+    cues = {}
+    signatures = [[""] * len(episode.choices) for episode in played]
     for agent, part in rows.items():
-        replies, problems, returns = zip(*part, strict=True)
-        words[agent] = telling(replies, problems, np.array(returns))
-    return {agent: kept for agent, kept in words.items() if kept}
+        replies, problems, outcomes = zip(*part[-REPLIES:], strict=True)
+        kept, latest = telling(replies, problems, np.array(outcomes))
+        patterns = [signature(reply, kept) for reply, *_ in part[:-REPLIES]] + latest
+        if kept:
+            cues[agent] = kept
+        for (e, i), pattern in zip(places[agent], patterns, strict=True):
+            signatures[e][i] = pattern
+    return cues, signatures
 
 
-def _numbered(names: Iterable[str]) -> dict[str, int]:
+def _expected(played: Sequence[Played]) -> dict[tuple[int, ...], float]:
+    """Return the mean outcome of episodes by their last two choices, drawn towards that of all."""
+    ended = [episode for episode in played if episode.end != LATE]
+    overall = sum(episode.outcome for episode in ended) / max(1, len(ended))
+    outcomes: dict[tuple[int, ...], list[float]] = {}
+    for episode in ended:
+        outcomes.setdefault(_pair(episode), [overall] * SHRINK).append(episode.outcome)
+    return {pair: sum(part) / len(part) for pair, part in outcomes.items()}
+
+
+def _pair(episode: Played) -> tuple[int, ...]:
+    return tuple(episode.choices[-2:])
+
+
+def _numbered(names: Iterable[Name]) -> dict[Name, int]:
     return {name: i for i, name in enumerate(dict.fromkeys(names))}

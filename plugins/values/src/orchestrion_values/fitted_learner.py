@@ -85,8 +85,11 @@ class FittedModel:
     @property
     def learned(self) -> dict[str, JSON]:
         """Return the words of replies that the plan reacts to, by agent."""
-        words = {} if self.plan is None else self.plan.words
-        return {"words": {agent: list(each) for agent, each in words.items()}} if words else {}
+        cues = {} if self.plan is None else self.plan.cues
+        words = {
+            agent: [word for cue in part for word in cue.words] for agent, part in cues.items()
+        }
+        return {"words": words} if words else {}
 
     def save(self) -> Saved:
         arrays, data = self.fitted.save()
@@ -97,10 +100,10 @@ class FittedModel:
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> FittedModel:
         data: Any = saved.data
-        if data.get("plans"):
+        if data.get("plans") or "words" in (data.get("plan") or {}):
             raise CheckpointError(
-                "the policy was trained by an earlier version of `fitted-q`, and follows fixed "
-                "sequences that this one does not know; train anew"
+                "the policy was trained by an earlier version of `fitted-q`, and follows plans "
+                "that this one does not know; train anew"
             )
         arrays: Mapping[str, Any] = unpack(saved.arrays)
         plan = None
@@ -202,7 +205,7 @@ class FittedLearner(ValueLearner):
         estimates = self._estimates(policy)
         if compared and means[0] < means[1]:
             return model
-        plan = TranscriptModel(estimates.tables(), estimates.words, policy, self._most)
+        plan = TranscriptModel(estimates.tables(), estimates.cues, policy, self._most)
         return evolve(model, plan=plan)
 
     def _add(self, policy: ValuePolicy, experiences: Sequence[Experience[RecordedChoice]]) -> None:
@@ -275,7 +278,7 @@ class FittedLearner(ValueLearner):
                 seed = key.child("model").integer()
                 random = np.random.Generator(np.random.PCG64(seed)) if draws else None
                 tables = estimates.tables(random)
-                plan = TranscriptModel(tables, estimates.words, policy, self._most)
+                plan = TranscriptModel(tables, estimates.cues, policy, self._most)
                 result.append(_planning(policy, plan))
                 continue
             member = 0

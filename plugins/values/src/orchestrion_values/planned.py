@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from orchestrion_encoders.interfaces import places_of
 
-from orchestrion import Experience, Situation
+from orchestrion import Experience, Situation, Turn
 from orchestrion_values.arrays import Floats, Mask, under
 from orchestrion_values.policy import RecordedChoice, ValuePolicy
-from orchestrion_values.replies import Words, signature, words_of
+from orchestrion_values.replies import Cue, Cues, signature, words_of
 from orchestrion_values.transcripts import DONE, LATE, Plan, Played, Tables, plan, set_of
 
 UNKNOWN = "\0"
@@ -23,13 +23,13 @@ class TranscriptModel:
 
     Args:
         tables: of the model.
-        words: of replies that it knows, by agent.
+        cues: of replies that it knows, by agent.
         policy: its choices are scored.
         turns: the most of an episode.
     """
 
-    def __init__(self, tables: Tables, words: Words, policy: ValuePolicy, turns: int) -> None:
-        self.tables, self.words, self.turns = tables, words, turns
+    def __init__(self, tables: Tables, cues: Cues, policy: ValuePolicy, turns: int) -> None:
+        self.tables, self.cues, self.turns = tables, cues, turns
         self._ending, self._places = policy.ending, places_of(policy.choices)
         self._heard = {reply: i for i, reply in enumerate(tables.heard)}
         self._plans: dict[str, Plan] = {}
@@ -47,17 +47,21 @@ class TranscriptModel:
         best = self._plans[category]
         choices = [self._places.get((turn.agent, turn.option), k) for turn in turns]
         called = set_of(self.tables.agents, [choice for choice in choices if choice < k])
-        before, last = [k, k, *choices][-2:]
-        pattern = "" if last == k else signature(words_of(turns[-1]), self._words_of(last))
-        reply = self._heard.get((last, pattern), self._heard[last, ""])
+        heard = [self._place(*pair) for pair in zip(turns[-2:], choices[-2:], strict=True)]
+        before, reply = [0, 0, *heard][-2:]
         count = min(len(turns), self.turns - 1)
         result: Floats = best.ahead[count, called, reply].copy()
         for end in np.flatnonzero(self._ending).tolist():
             result[end] = self.tables.ends(end, best.pays[called, before, reply], count)
         return result
 
-    def _words_of(self, choice: int) -> tuple[str, ...]:
-        return self.words.get(self.tables.agents[choice], ())
+    def _place(self, turn: Turn, choice: int) -> int:
+        """Return the place of a reply to a choice; that of the beginning for none of ours."""
+        if choice == len(self._ending):
+            return 0
+        cues = self.cues.get(self.tables.agents[choice], ())
+        pattern = signature(words_of(turn), cues)
+        return self._heard.get((choice, pattern), self._heard[choice, ""])
 
     def save(self) -> tuple[dict[str, Any], Any]:
         """Return arrays and plain data."""
@@ -69,7 +73,7 @@ class TranscriptModel:
             "categories": list(t.categories),
             "late": t.late,
             "bounds": list(t.bounds),
-            "words": {agent: list(words) for agent, words in self.words.items()},
+            "cues": {agent: [list(cue) for cue in cues] for agent, cues in self.cues.items()},
             "turns": self.turns,
         }
         return {**arrays, "says": t.says, "costs": t.costs}, data
@@ -87,8 +91,8 @@ class TranscriptModel:
             data["late"],
             (least, most),
         )
-        words = {agent: tuple(words) for agent, words in data["words"].items()}
-        return cls(tables, words, policy, data["turns"])
+        cues = {agent: [Cue(*cue) for cue in cues] for agent, cues in data["cues"].items()}
+        return cls(tables, cues, policy, data["turns"])
 
 
 def played_of(policy: ValuePolicy, experience: Experience[RecordedChoice]) -> Played:

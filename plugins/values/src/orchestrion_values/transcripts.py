@@ -1,8 +1,8 @@
 """A model of transcripts: what ending pays, what agents reply, and the best plan.
 
 Source: posterior sampling for reinforcement learning (Osband, Russo, Van Roy 2013) on a finite
-horizon. A state is the set of agents that were called, the last two choices, and the last reply:
-the words of it that `replies` keeps.
+horizon. A state is the set of agents that were called, the last two choices, and the replies to
+them: what `replies` keeps of these.
 
     pays(state, end)       what ending pays: linear in features of the state
     says(reply, state, a)  the probability of a reply to choice a, after the last choice and reply
@@ -88,12 +88,14 @@ class Tables:
         return np.array([choice for choice, _ in self.heard])
 
     def pays(self, category: str) -> Floats:
-        """Return what ending pays, but for the end and the turns [sets, k + 1, h]."""
+        """Return what ending pays, but for the end and the turns [sets, h, h]."""
         w, k, choice = self.weights, len(self.agents), self.choice
         result = w["constant"] + w["last"][choice] + w["reply"]
-        result = result + w["pair"].reshape(k + 1, k + 1)[:, choice]
+        result = result + w["pair"].reshape(k + 1, k + 1)[choice][:, choice]
         if "pair_reply" in w:
-            result += w["pair_reply"].reshape(k + 1, -1)
+            result += w["pair_reply"].reshape(k + 1, -1)[choice]
+        if "reply_last" in w:
+            result += w["reply_last"].reshape(-1, k + 1)[:, choice]
         if category in self.categories and "category" in w:
             place, c = self.categories.index(category), len(self.categories)
             result = result + w["category"][place]
@@ -101,7 +103,7 @@ class Tables:
             if "category_reply" in w:
                 result += w["category_reply"].reshape(c, -1)[place]
             if "category_pair" in w:
-                result += w["category_pair"].reshape(c, k + 1, k + 1)[place][:, choice]
+                result += w["category_pair"].reshape(c, k + 1, k + 1)[place][choice][:, choice]
         count = int(bits_of(self.agents).max(initial=0)).bit_length()
         members = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
         inside: Floats = members @ w["called"]
@@ -141,7 +143,7 @@ class Plan:
     """The best plan for problems of one category.
 
     Args:
-        pays: of states, see `Tables` [sets, k + 1, h].
+        pays: of states, see `Tables` [sets, h, h].
         ahead: values of choices that go on, by turns so far, set and reply [turns, sets, h, k].
     """
 
@@ -169,8 +171,7 @@ def plan(tables: Tables, category: str, ending: Mask, turns: int) -> Plan:
     for n in reversed(range(turns)):
         if over.any():
             value = np.where(over, tables.ends(k, pays, n + 1), value)
-        # The choice before the next reply is that of this one.
-        ahead[n] = ((tables.says * value[:, choice]) @ owner)[after] + tables.costs
+        ahead[n] = ((tables.says * value) @ owner)[after] + tables.costs
         going = np.where(ending, -np.inf, ahead[n]).max(axis=2)
         value = np.broadcast_to(going[:, None], pays.shape)
         for end in np.flatnonzero(ending).tolist():
