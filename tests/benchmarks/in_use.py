@@ -42,7 +42,7 @@ from orchestrion_serve.confidence import VersionComparison
 from orchestrion_serve.in_use import InUse, UseSettings
 
 from orchestrion import Key
-from orchestrion.runs import open_run
+from orchestrion.runs import TeamAnswer, open_run
 from tests.benchmarks.support import processor_of
 from tests.plugins.serve.users import COST_WEIGHT, MODELS, Client, Desk, asked, use
 from tests.workspace import ROOT
@@ -127,9 +127,10 @@ async def logged(desk: Desk, folder: Path, requests: int, key: Key, explore: flo
             own, identity = key.child(name), key.child(name).hex()
             answered = served.begin(identity, "", team, problem, own, 1.0)
             episode = await team.engine.run(identity, problem, own, answered.policy)
-            served.ended(answered, episode)
+            answer = TeamAnswer.of(episode, team.answering(episode))
+            served.ended(answered, answer)
             if tells:
-                score = desk.score(question, episode.answer or "")
+                score = desk.score(question, answer.text or "")
                 served._log.append(Feedback(identity, score))
         await served.close()
 

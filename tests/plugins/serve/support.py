@@ -190,9 +190,11 @@ class Broke(Agent):
 class Paints(Agent):
     """Answers with an image."""
 
+    text: str = "a drawing"
+
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         image = {"type": "image", "media_type": "image/png", "data": "aGVsbG8="}
-        return Output("a drawing", {"images": [image]})
+        return Output(self.text, {"images": [image]})
 
 
 def config(folder: Path, name: str, agents: Mapping[str, Any], **more: Any) -> str:
@@ -209,6 +211,16 @@ def config(folder: Path, name: str, agents: Mapping[str, Any], **more: Any) -> s
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps(data), encoding="utf-8")
     return str(path)
+
+
+def reviewed(folder: Path, writer: str) -> str:
+    """Write the config of a writer, whose text the task judges, and a reviewer; return its path."""
+    rows = [{"question": "Why?", "answer": "so"}]
+    split = {"train": 0, "validation": 0, "test": 1}
+    agents: dict[str, Any] = {"writer": writer, "reviewer": {"use": f"{HERE}:Says", "text": "PASS"}}
+    judged = {"use": "jsonl", "rows": rows, "solver": ["writer"], "split": split}
+    steps = {"use": "sequence", "steps": list(agents)}
+    return config(folder, "reviewed", agents, task=judged, policy=steps)
 
 
 def chat(model: str = "echo", text: str = "hi", /, **fields: Any) -> bytes:

@@ -27,7 +27,18 @@ from mcp.client.streamable_http import streamable_http_client
 from orchestrion_serve import Settings
 
 from tests import warm
-from tests.plugins.serve.support import ANN, GATE, WAIT, Server, config, keys_of, served
+from tests.plugins.serve.support import (
+    ANN,
+    CHAT,
+    GATE,
+    WAIT,
+    Server,
+    chat,
+    config,
+    keys_of,
+    reviewed,
+    served,
+)
 from tests.workspace import ROOT
 
 BEARER = {"authorization": f"Bearer {ANN}"}
@@ -41,6 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         config(folder, "broken", {"only": "Fails"}),
         config(folder, "slow team", {"only": "Waits"}),
         config(folder, "paints", {"only": "Paints"}),
+        reviewed(folder, "Says"),
     ]
     with served(*teams, keys=keys_of(ann=None), settings=Settings(concurrency=1)) as running:
         yield running
@@ -67,6 +79,30 @@ def task(text: str) -> bytes:
     said = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
     message = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage"}
     return json.dumps({**message, "params": {"message": said}}).encode()
+
+
+MESSAGES = {"model": "reviewed", "max_tokens": 9, "messages": [{"role": "user", "content": "Why?"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, chat("reviewed", "Why?")),
+        (CHAT, chat("reviewed", "Why?", stream=True)),
+        ("/v1/responses", json.dumps({"model": "reviewed", "input": "Why?"}).encode()),
+        ("/v1/messages", json.dumps(MESSAGES).encode()),
+        ("/mcp", tool_call("reviewed", message="Why?")),
+        ("/a2a/reviewed", task("Why?")),
+    ],
+)
+def test_every_protocol_answers_with_the_turn_that_the_task_judges(
+    server: Server, path: str, body: bytes
+) -> None:
+    connection = raw(server, path, body)
+    text = connection.getresponse().read().decode()
+    connection.close()
+    assert '"Why?"' in text
+    assert "PASS" not in text
 
 
 # ---------------------------------------------------------------------------- MCP
@@ -107,7 +143,13 @@ def test_each_team_is_a_tool_over_http(server: Server, era: str) -> None:
             ) as client,
         ):
             tools = (await client.list_tools()).tools
-            assert [tool.name for tool in tools] == ["echo", "broken", "slow_team", "paints"]
+            assert [tool.name for tool in tools] == [
+                "echo",
+                "broken",
+                "slow_team",
+                "paints",
+                "reviewed",
+            ]
             assert tools[0].output_schema is not None  # which the client holds the output against
             output = await check_echo(client)
             result, _ = await use(client, "broken", message="Why?")

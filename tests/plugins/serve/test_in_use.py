@@ -20,8 +20,9 @@ from orchestrion_serve.limits import KeyLimits
 
 from orchestrion import Episode, Key, Problem, Scores, StoreError, Trajectory
 from orchestrion.cli import main
+from orchestrion.runs import TeamAnswer
 from tests.coroutines import sync
-from tests.plugins.serve.support import ANN, BEN, WAIT, config, keys_of, process, served
+from tests.plugins.serve.support import ANN, BEN, WAIT, config, keys_of, process, reviewed, served
 from tests.plugins.serve.users import Client, Desk, use
 
 
@@ -89,6 +90,19 @@ def test_an_answer_that_is_not_given_scores_nothing_so_that_no_version_gains_by_
     assert log.feedback[request.served].score == 0.0
 
 
+@pytest.mark.parametrize(("writer", "score"), [("Says", 0.75), ("Fails", 0.0)])
+def test_an_answer_is_the_turn_that_the_task_judges(
+    tmp_path: Path, writer: str, score: float
+) -> None:
+    verified = UseSettings(tmp_path / "logs", verify=f"{__name__}:repeats", verify_share=1.0)
+    with served(reviewed(tmp_path, writer), use=verified) as server:
+        assert server.ask("reviewed")[0] == (200 if score else 502)
+    log = read(tmp_path / "logs" / "reviewed")
+    [request] = log.served.values()
+    assert request.status == ("completed" if score else "failed")
+    assert log.feedback[request.served].score == score
+
+
 def test_feedback_late_missing_repeated_corrected_and_forged(desk: Desk, tmp_path: Path) -> None:
     logs = UseSettings(tmp_path / "logs")
     with served(str(desk.config), keys=keys_of(ann=None, ben=None), use=logs) as server:
@@ -147,6 +161,11 @@ def judge(question: str, answer: str) -> float | None:
     return 0.5 if answer == "asks small" else None
 
 
+def repeats(question: str, answer: str) -> float:
+    """Return a score of what an agent `Says` answers."""
+    return 0.75 if answer == question else 0.25
+
+
 async def later(question: str, answer: str) -> float:
     """Return a score."""
     return 0.25
@@ -187,7 +206,7 @@ async def test_a_verifier_gives_a_score_or_says_what_is_wrong_with_it(
 
     verifier = verifying.Verifier(verify, 1.0, give, said.append)
     episode = Episode("e", Problem("p"), Trajectory(), scores=Scores(0.75))
-    verifier.answered("r", episode.problem, episode, Key(1))
+    verifier.answered("r", episode.problem, TeamAnswer.of(episode, None), Key(1))
     await verifier.close()
     assert (given, said) == (scores, notes)
 

@@ -13,9 +13,10 @@ from orchestrion_serve import Settings
 from orchestrion_serve.conversation import transcript
 
 from orchestrion._conversation import problem_and_turns
-from tests.plugins.serve.support import GATE, WAIT, Server, config, keys_of, served
+from tests.plugins.serve.support import GATE, HERE, WAIT, Server, config, keys_of, reviewed, served
 
 ASK: Any = [{"role": "user", "content": "What is it?"}]
+PAINTS = {"use": f"{HERE}:Paints"}
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         config(folder, "echo", {"first": "Says", "second": "Says"}),
         config(folder, "draws", {"only": "Draws"}),
         config(folder, "paints", {"first": "Says", "only": "Paints"}),
+        config(folder, "paints mutely", {"first": "Says", "only": {**PAINTS, "text": ""}}),
+        reviewed(folder, "Paints"),
         config(folder, "broken", {"only": "Fails"}),
         config(folder, "short", {"only": "Says", "rest": "Says"}, limits={"turns": 1}),
         config(folder, "poor", {"only": "Says", "rest": "Says"}, budget={"usd": 0.3}),
@@ -54,14 +57,15 @@ def test_an_answer_has_the_usage_of_the_whole_team(server: Server) -> None:
     assert "What is it?" not in str(record)
 
 
-def test_an_image_comes_with_the_answer(server: Server) -> None:
+@pytest.mark.parametrize("model", ["paints", "paints mutely", "reviewed"])
+def test_an_image_comes_with_the_answer(server: Server, model: str) -> None:
     address = {"url": "data:image/png;base64,aGVsbG8="}
     images = [{"type": "image_url", "image_url": address}]
     with server.client() as client:
-        completion = client.chat.completions.create(model="paints", messages=ASK)
-        pieces = list(client.chat.completions.create(model="paints", messages=ASK, stream=True))
-        response = client.responses.create(model="paints", input="What is it?")
-        with client.responses.stream(model="paints", input="What is it?") as stream:
+        completion = client.chat.completions.create(model=model, messages=ASK)
+        pieces = list(client.chat.completions.create(model=model, messages=ASK, stream=True))
+        response = client.responses.create(model=model, input="What is it?")
+        with client.responses.stream(model=model, input="What is it?") as stream:
             streamed = stream.get_final_response()
     assert completion.choices[0].message.model_extra == {"images": images}
     deltas = [piece.model_dump()["choices"][0]["delta"] for piece in pieces]

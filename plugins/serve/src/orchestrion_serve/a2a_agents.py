@@ -31,7 +31,8 @@ from a2a.utils.errors import (
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrion import Episode, Turn
+from orchestrion import Turn
+from orchestrion.runs import TeamAnswer
 from orchestrion_serve.episodes import answer_of, line_of
 from orchestrion_serve.exchange import Service, as_json, refused
 from orchestrion_serve.hosted import KEY, Exchange, exchange_of, logged, rpc_error
@@ -127,7 +128,7 @@ class _Handler(RequestHandler):
                 text, category = _text(params), _category(params)
                 async with aclosing(exchange.run(text, steps=False, category=category)) as events:
                     async for item in events:
-                        if isinstance(item, Episode):
+                        if isinstance(item, TeamAnswer):
                             message = _message(answer_of(item))
                             message.metadata.update({"orchestrion": exchange.facts(item)})
                 return message

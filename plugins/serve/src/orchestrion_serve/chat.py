@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from orchestrion import Episode, Turn, Usage
+from orchestrion import Turn, Usage
+from orchestrion.runs import TeamAnswer
 from orchestrion_serve.conversation import TOOLS, Part, Question, event, text_of, transcript
 from orchestrion_serve.episodes import answer_of, finish_reason, images_of, line_of
 from orchestrion_serve.refusals import wrong
@@ -59,16 +60,16 @@ class Chat(Question, kw_only=True):
         ]
         return transcript(lines, "messages", fields[-1])
 
-    def answer(self, call: Call, turns: Sequence[Turn], episode: Episode) -> dict[str, Any]:
+    def answer(self, call: Call, turns: Sequence[Turn], answer: TeamAnswer) -> dict[str, Any]:
         """See `Question.answer`."""
-        message = {"role": "assistant", **_content(episode), "refusal": None}
-        reason = finish_reason(episode)
+        message = {"role": "assistant", **_content(answer), "refusal": None}
+        reason = finish_reason(answer)
         choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
         data = _named("chat.completion", call, [choice])
-        return {**data, "usage": _usage(episode.usage)}
+        return {**data, "usage": _usage(answer.usage)}
 
     def events(
-        self, call: Call, turns: Sequence[Turn], news: Turn | Episode, sent: int
+        self, call: Call, turns: Sequence[Turn], news: Turn | TeamAnswer, sent: int
     ) -> Iterator[bytes]:
         """Yield a piece for each turn and one for the answer; then why it ended, and the usage."""
         role = {} if turns else {"role": "assistant"}
@@ -83,10 +84,10 @@ class Chat(Question, kw_only=True):
         yield b"data: [DONE]\n\n"
 
 
-def _content(episode: Episode) -> dict[str, Any]:
+def _content(answer: TeamAnswer) -> dict[str, Any]:
     """Return the answer's text, and its images as services that draw add them."""
-    images = [{"type": "image_url", "image_url": {"url": url}} for url in images_of(episode)]
-    text = answer_of(episode)
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in images_of(answer)]
+    text = answer_of(answer)
     return {"content": text, "images": images} if images else {"content": text}
 
 

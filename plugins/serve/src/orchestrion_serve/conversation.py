@@ -9,7 +9,8 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from msgspec import Struct
 
-from orchestrion import Episode, Turn
+from orchestrion import Turn
+from orchestrion.runs import TeamAnswer
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
@@ -66,19 +67,19 @@ class Question(Struct, kw_only=True):
         """
         raise NotImplementedError
 
-    def answer(self, call: Call, turns: Sequence[Turn], episode: Episode) -> Any:
+    def answer(self, call: Call, turns: Sequence[Turn], answer: TeamAnswer) -> Any:
         """Return the body of an answer that is not streamed; `turns` are those asked for."""
         raise NotImplementedError
 
     def events(
-        self, call: Call, turns: Sequence[Turn], news: Turn | Episode, sent: int
+        self, call: Call, turns: Sequence[Turn], news: Turn | TeamAnswer, sent: int
     ) -> Iterator[bytes]:
-        """Yield the stream's events for a turn, or for the episode, which ends the stream.
+        """Yield the stream's events for a turn, or for the answer, which ends the stream.
 
         Args:
             call: the request.
             turns: the earlier turns.
-            news: the turn or the episode. An episode without an answer raises a Refusal before the
+            news: the turn or the answer. An answer without a text raises a Refusal before the
                 first event, so that the error can have a status.
             sent: number of events before these.
         """

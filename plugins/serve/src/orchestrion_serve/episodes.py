@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
-from itertools import islice
 from math import ceil
 from typing import Any
 
@@ -18,9 +17,9 @@ from starlette.types import Receive
 from orchestrion import (
     BudgetError,
     CallError,
-    Episode,
     Key,
     OrchestrionError,
+    Output,
     Policy,
     Problem,
     Status,
@@ -30,7 +29,7 @@ from orchestrion import (
     replace,
 )
 from orchestrion.cli import note
-from orchestrion.runs import Trained, paying
+from orchestrion.runs import TeamAnswer, Trained, paying
 from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.limits import Room
@@ -66,7 +65,7 @@ class Episodes:
     ) -> None:
         self._teams, self._settings, self._uses = teams, settings, uses or {}
         self._calls: dict[str, Call] = {}
-        self._work: set[asyncio.Task[Episode]] = set()
+        self._work: set[asyncio.Task[TeamAnswer]] = set()
         self._warned: set[tuple[str, str]] = set()
         self.names = Names(teams, keys.models if keys is not None else None)
         for client, log in keys.logs.items() if keys is not None else ():
@@ -90,8 +89,8 @@ class Episodes:
 
     async def run(
         self, call: Call, text: str, *, steps: bool, category: str = ""
-    ) -> AsyncGenerator[Turn | Episode, None]:
-        """Yield the finished turns, with `steps`, and then the episode that answers a text.
+    ) -> AsyncGenerator[Turn | TeamAnswer, None]:
+        """Yield the finished turns, with `steps`, and then the answer to a text.
 
         The model of the request has to be chosen before.
 
@@ -115,7 +114,7 @@ class Episodes:
                 if isinstance(item, Refusal):
                     raise item
                 yield item
-            yield self._episode_of(work, call.id)
+            yield self._answer_of(work, call.id)
         finally:
             watch.stop()
             call.refuse = call.turns = None
@@ -139,7 +138,7 @@ class Episodes:
 
     def _start(
         self, call: Call, text: str, category: str, ended: Callable[[], None]
-    ) -> asyncio.Task[Episode]:
+    ) -> asyncio.Task[TeamAnswer]:
         """Start the episode of a request: here a version is chosen, and the log that it goes to.
 
         `ended` is called once it has ended, however it did.
@@ -163,7 +162,7 @@ class Episodes:
                 answered = use.begin(call.id, call.tenant, team, problem, key, share)
             policy = answered.policy if answered is not None else None
             with paying(call.spend):
-                work = asyncio.create_task(_episode(team, call.id, problem, key, policy))
+                work = asyncio.create_task(_ask(team, call.id, problem, key, policy))
         except BaseException:
             self.room.give(call.tenant)
             raise
@@ -193,7 +192,7 @@ class Episodes:
         use: InUse | None,
         answered: OpenRequest | None,
         ended: Callable[[], None],
-        work: asyncio.Task[Episode],
+        work: asyncio.Task[TeamAnswer],
     ) -> None:
         """Forget an episode: called once for each that started, however it ended."""
         ended()
@@ -203,8 +202,8 @@ class Episodes:
         if use is not None and answered is not None:
             use.ended(answered, None if work.cancelled() or work.exception() else work.result())
 
-    def _episode_of(self, work: asyncio.Task[Episode], identity: str) -> Episode:
-        """Return the episode of a finished task.
+    def _answer_of(self, work: asyncio.Task[TeamAnswer], identity: str) -> TeamAnswer:
+        """Return the answer that a finished task has.
 
         Raises:
             Refusal: there is none.
@@ -221,12 +220,13 @@ class Episodes:
         raise _broken(error, identity)
 
 
-async def _episode(
+async def _ask(
     team: Trained, name: str, problem: Problem, key: Key, policy: Policy | None
-) -> Episode:
+) -> TeamAnswer:
     """Run an episode; where the budget is used up, no agent acts."""
     team.engine.calls.budget.check()
-    return await team.engine.run(name, problem, key, policy)
+    episode = await team.engine.run(name, problem, key, policy)
+    return TeamAnswer.of(episode, team.answering(episode))
 
 
 class _Watch:
@@ -302,34 +302,35 @@ def _key(team: Trained, call: Call) -> Key:
 # ---------------------------------------------------------------------------- what protocols say
 
 
-def answer_of(episode: Episode) -> str:
-    """Return an episode's answer.
+def answer_of(answer: TeamAnswer) -> str:
+    """Return the text of an answer.
 
     Raises:
         Refusal: the episode failed or gave no answer.
     """
-    answer = episode.answer
-    if episode.status is Status.FAILED or answer is None:
-        raise _unanswered(episode.id, episode.error or "no turn was completed")
-    if not answer and not images_of(episode):
-        for turn in reversed(episode.turns):
+    identity = answer.episode.id
+    if answer.status is Status.FAILED or answer.text is None:
+        raise _unanswered(identity, answer.error or "no turn was completed")
+    if not answer.text and not images_of(answer):
+        for turn in reversed(answer.turns):
             if turn.status == "failed":
-                raise _unanswered(episode.id, f"{turn.agent}: {turn.error}")
-    return encodable(answer)
+                raise _unanswered(identity, f"{turn.agent}: {turn.error}")
+    return encodable(answer.text)
 
 
-def finish_reason(episode: Episode) -> str:
+def finish_reason(answer: TeamAnswer) -> str:
     """Return "length" if a limit of the team's config ended an episode, else "stop"."""
-    return "length" if episode.status is Status.LIMIT else "stop"
+    return "length" if answer.status is Status.LIMIT else "stop"
 
 
-def images_of(episode: Episode) -> list[str]:
-    """Return the images that came with an episode's answer, as URLs; their content as data URLs."""
-    ended = (turn for turn in reversed(episode.turns) if turn.status == "completed")
+def images_of(answer: TeamAnswer) -> list[str]:
+    """Return the images that came with an answer, as URLs; their content as data URLs."""
+    images = Output(data=answer.data).images
+    last = next((turn for turn in reversed(answer.turns) if turn.status == "completed"), None)
+    if not images and last is not None and not last.output.content.strip():
+        images = last.output.images  # of an agent that draws, and leaves the text to another
     return [
-        image.get("url") or f"data:{image['media_type']};base64,{image['data']}"
-        for turn in islice(ended, 1)
-        for image in turn.output.images
+        image.get("url") or f"data:{image['media_type']};base64,{image['data']}" for image in images
     ]
 
 

@@ -11,7 +11,8 @@ from attrs import frozen
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from orchestrion import Episode, Turn
+from orchestrion import Turn
+from orchestrion.runs import TeamAnswer
 from orchestrion_serve.conversation import Question, decoded
 from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.refusals import Refusal, gone
@@ -65,7 +66,7 @@ class Endpoint:
 
 
 async def _pieces(
-    call: Call, question: Question, events: AsyncGenerator[Turn | Episode, None]
+    call: Call, question: Question, events: AsyncGenerator[Turn | TeamAnswer, None]
 ) -> AsyncGenerator[bytes, None]:
     """Yield the pieces of a stream; a Refusal after the first one is sent, and raised again."""
     turns, sent = list[Turn](), 0

@@ -16,7 +16,8 @@ from typing import Any
 from attrs import frozen
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrion import Episode, Turn
+from orchestrion import Turn
+from orchestrion.runs import TeamAnswer
 from orchestrion_serve.conversation import decoded
 from orchestrion_serve.episodes import Episodes, finish_reason
 from orchestrion_serve.exchange import Service, refused
@@ -35,13 +36,13 @@ class Exchange:
 
     def run(
         self, text: str, *, steps: bool, category: str = ""
-    ) -> AsyncGenerator[Turn | Episode, None]:
+    ) -> AsyncGenerator[Turn | TeamAnswer, None]:
         """Return what `Episodes.run` yields for the call's model."""
         return self.episodes.run(self.call, text, steps=steps, category=category)
 
-    def facts(self, episode: Episode) -> dict[str, Any]:
+    def facts(self, answer: TeamAnswer) -> dict[str, Any]:
         """Return how an episode ended, its key and its usage."""
-        reason, usage = finish_reason(episode), usage_data(episode.usage)
+        reason, usage = finish_reason(answer), usage_data(answer.usage)
         return {"finish_reason": reason, "episode": self.call.episode, "usage": usage}
 
 

@@ -19,7 +19,6 @@ from attrs import frozen
 from orchestrion_logged import Feedback, ServedLog, ServedRequest, ServedStep, read
 
 from orchestrion import (
-    Episode,
     Key,
     OrchestrionError,
     Problem,
@@ -28,7 +27,7 @@ from orchestrion import (
     UsageError,
     replace,
 )
-from orchestrion.runs import Trained, add_note
+from orchestrion.runs import TeamAnswer, Trained, add_note
 from orchestrion_serve.canary import Canary, VersionTrial, trials_of
 from orchestrion_serve.exploring import Exploration, Watched
 from orchestrion_serve.keys import Keys
@@ -186,18 +185,18 @@ class InUse:
         )
         return OpenRequest(request, policy, policy.follow(key, problem.text), problem)
 
-    def ended(self, answered: OpenRequest, episode: Episode | None) -> None:
+    def ended(self, answered: OpenRequest, answer: TeamAnswer | None) -> None:
         """Log a request whose episode has ended; None if it was cancelled or broke off."""
         trace, request = answered.trace, answered.request
         answered.policy.forget(trace)
-        unanswered = episode is not None and (
-            episode.status is Status.FAILED
-            or (episode.answer is None and episode.status in (Status.COMPLETED, Status.LIMIT))
+        unanswered = answer is not None and (
+            answer.status is Status.FAILED
+            or (answer.text is None and answer.status in (Status.COMPLETED, Status.LIMIT))
         )
-        status = str(episode.status.value) if episode is not None else "cancelled"
+        status = str(answer.status.value) if answer is not None else "cancelled"
         status = "failed" if unanswered else status
-        trajectory = episode.trajectory if episode is not None else trace.trajectory
-        lines = decisions_of(answered, trajectory.turns, self._settings.contents)
+        turns = answer.turns if answer is not None else trace.trajectory.turns
+        lines = decisions_of(answered, turns, self._settings.contents)
         request = replace(
             request,
             status=status,
@@ -221,8 +220,8 @@ class InUse:
             except StoreError as error:
                 self._say_once(f"a score is not logged: {error}")
             self._step(self._scored(record))
-        elif episode is not None:
-            self._verifier.answered(request.served, answered.problem, episode, trace.key)
+        elif answer is not None:
+            self._verifier.answered(request.served, answered.problem, answer, trace.key)
 
     def _version(self, team: Trained) -> tuple[str, Watched]:
         """Return the version of a team, and its policy as it is watched."""

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from orchestrion import Episode, Status, Turn, Usage
+from orchestrion import Status, Turn, Usage
+from orchestrion.runs import TeamAnswer
 from orchestrion_serve.conversation import TOOLS, Part, Question, event, text_of, transcript
 from orchestrion_serve.episodes import answer_of, line_of
 from orchestrion_serve.refusals import Refusal, wrong
@@ -86,18 +87,18 @@ class Messages(Question, kw_only=True):
             texts.append((message.role, text_of(message.content, field, ignored=ignored)))
         return transcript(texts, "messages", field)
 
-    def answer(self, call: Call, turns: Sequence[Turn], episode: Episode) -> dict[str, Any]:
+    def answer(self, call: Call, turns: Sequence[Turn], answer: TeamAnswer) -> dict[str, Any]:
         """See `Question.answer`."""
-        answer = _block("text", answer_of(episode))
+        text = _block("text", answer_of(answer))
         thinking = [_block("thinking", line_of(turn)) for turn in turns]
         return {
-            **_message(call, [*thinking, answer]),
-            "stop_reason": _reason(episode),
-            "usage": _usage(episode.usage),
+            **_message(call, [*thinking, text]),
+            "stop_reason": _reason(answer),
+            "usage": _usage(answer.usage),
         }
 
     def events(
-        self, call: Call, turns: Sequence[Turn], news: Turn | Episode, sent: int
+        self, call: Call, turns: Sequence[Turn], news: Turn | TeamAnswer, sent: int
     ) -> Iterator[bytes]:
         """Yield the events of a block of thinking for each turn, and of one for the answer."""
         if isinstance(news, Turn):
@@ -112,7 +113,7 @@ class Messages(Question, kw_only=True):
             "content_block_delta", index=index, delta={"type": f"{kind}_delta", kind: text}
         )
         yield _event("content_block_stop", index=index)
-        if isinstance(news, Episode):
+        if isinstance(news, TeamAnswer):
             ended = {"stop_reason": _reason(news), "stop_sequence": None}
             yield _event("message_delta", delta=ended, usage=_usage(news.usage))
             yield _event("message_stop")
@@ -158,8 +159,8 @@ def _message(call: Call, content: list[dict[str, str]]) -> dict[str, Any]:
     }
 
 
-def _reason(episode: Episode) -> str:
-    return "max_tokens" if episode.status is Status.LIMIT else "end_turn"
+def _reason(answer: TeamAnswer) -> str:
+    return "max_tokens" if answer.status is Status.LIMIT else "end_turn"
 
 
 def _usage(usage: Usage) -> dict[str, int]:

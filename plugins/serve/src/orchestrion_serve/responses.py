@@ -13,7 +13,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from orchestrion import Episode, Status, Turn, Usage
+from orchestrion import Status, Turn, Usage
+from orchestrion.runs import TeamAnswer
 from orchestrion_serve.conversation import TOOLS, Part, Question, event, text_of, transcript
 from orchestrion_serve.episodes import answer_of, images_of, line_of
 from orchestrion_serve.refusals import Refusal, wrong
@@ -92,13 +93,13 @@ class Responses(Question, kw_only=True):
             field += ".content"
         return transcript(texts, "input", field)
 
-    def answer(self, call: Call, turns: Sequence[Turn], episode: Episode) -> dict[str, Any]:
+    def answer(self, call: Call, turns: Sequence[Turn], answer: TeamAnswer) -> dict[str, Any]:
         """See `Question.answer`."""
-        answer = _answer(call, episode)
-        return _ended(call, [*_reasoning(call, turns), *answer], episode)
+        items = [*_reasoning(call, turns), *_answer(call, answer)]
+        return _ended(call, items, answer)
 
     def events(
-        self, call: Call, turns: Sequence[Turn], news: Turn | Episode, sent: int
+        self, call: Call, turns: Sequence[Turn], news: Turn | TeamAnswer, sent: int
     ) -> Iterator[bytes]:
         """Yield the events of an item of reasoning for each turn, and of one for the answer."""
         for number, (kind, fields) in enumerate(_stream_events(call, turns, news), sent):
@@ -125,15 +126,15 @@ def _reasoning(call: Call, turns: Sequence[Turn]) -> list[dict[str, Any]]:
     ]
 
 
-def _answer(call: Call, episode: Episode) -> list[dict[str, Any]]:
+def _answer(call: Call, answer: TeamAnswer) -> list[dict[str, Any]]:
     """Return the answer as items: its images, then its text."""
-    images = [url.partition(";base64,")[2] for url in images_of(episode)]
+    images = [url.partition(";base64,")[2] for url in images_of(answer)]
     image_items = [
         {"id": f"ig_{call.id}_{i}", "type": DRAWN, "status": "completed", "result": image}
         for i, image in enumerate(images)
         if image  # this protocol has none by their address
     ]
-    text = {"type": "output_text", "text": answer_of(episode), "annotations": [], "logprobs": []}
+    text = {"type": "output_text", "text": answer_of(answer), "annotations": [], "logprobs": []}
     message = {
         "id": f"msg_{call.id}",
         "type": "message",
@@ -145,7 +146,7 @@ def _answer(call: Call, episode: Episode) -> list[dict[str, Any]]:
 
 
 def _stream_events(
-    call: Call, turns: Sequence[Turn], news: Turn | Episode
+    call: Call, turns: Sequence[Turn], news: Turn | TeamAnswer
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the kind and the fields of each event of a turn, or of the answer."""
     output = _reasoning(call, turns)
@@ -160,7 +161,7 @@ def _stream_events(
     for index, item in enumerate(items, len(output)):
         for kind, fields in _item_events(item):
             yield kind, {"output_index": index, **fields}
-    if isinstance(news, Episode):
+    if isinstance(news, TeamAnswer):
         response = _ended(call, [*output, *items], news)
         yield f"response.{response['status']}", {"response": response}
 
@@ -188,13 +189,13 @@ def _item_events(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
     yield "response.output_item.done", {"item": item}
 
 
-def _ended(call: Call, output: list[dict[str, Any]], episode: Episode) -> dict[str, Any]:
-    """Return the response of an episode that gave an answer."""
-    limited = episode.status is Status.LIMIT
+def _ended(call: Call, output: list[dict[str, Any]], answer: TeamAnswer) -> dict[str, Any]:
+    """Return the response with an answer."""
+    limited = answer.status is Status.LIMIT
     return {
         **_response(call, output, "incomplete" if limited else "completed"),
         "incomplete_details": {"reason": "max_output_tokens"} if limited else None,
-        "usage": _usage(episode.usage),
+        "usage": _usage(answer.usage),
     }
 
 

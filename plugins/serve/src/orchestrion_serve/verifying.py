@@ -6,7 +6,8 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
-from orchestrion import Episode, Key, Problem, in_thread, load_function
+from orchestrion import Key, Problem, in_thread, load_function
+from orchestrion.runs import TeamAnswer
 
 CHECKS = 64
 """Limit of concurrent verifications; answers beyond it are not verified."""
@@ -41,10 +42,10 @@ class Verifier:
         self._give, self._note = give, note
         self._work: set[asyncio.Task[None]] = set()
 
-    def answered(self, identity: str, problem: Problem, episode: Episode, key: Key) -> None:
+    def answered(self, identity: str, problem: Problem, answer: TeamAnswer, key: Key) -> None:
         """Verify the answer to a request, if the draw by its key says so."""
         if len(self._work) < CHECKS and key.child("verify").uniform() < self._share:
-            work = asyncio.create_task(self._verify(identity, problem, episode))
+            work = asyncio.create_task(self._verify(identity, problem, answer))
             self._work.add(work)
             work.add_done_callback(self._work.discard)
 
@@ -55,15 +56,16 @@ class Verifier:
             for work in late:
                 work.cancel()
 
-    async def _verify(self, identity: str, problem: Problem, episode: Episode) -> None:
+    async def _verify(self, identity: str, problem: Problem, answer: TeamAnswer) -> None:
         """Give a score; a verifier that fails says nothing."""
         try:
             if self._check is None:
-                score = episode.scores.value if episode.scores is not None else None
+                scores = answer.episode.scores
+                score = scores.value if scores is not None else None
             elif inspect.iscoroutinefunction(self._check):
-                score = await self._check(problem.text, episode.answer or "")
+                score = await self._check(problem.text, answer.text or "")
             else:
-                score = await in_thread(self._check, problem.text, episode.answer or "")
+                score = await in_thread(self._check, problem.text, answer.text or "")
             if score is None:
                 return
             if not 0 <= (number := float(score)) <= 1:
