@@ -99,9 +99,12 @@ def test_habits_and_texts_come_with_the_trial_that_decided(tmp_path: Path) -> No
 
 def test_words_that_a_plan_reacts_to_are_shown(tmp_path: Path) -> None:
     policy = {"model": "fitted-q", "choices": ["a", "b"], "data": {}}
-    learned = {"words": {"a": ["pass", "fail"]}}
+    learned = {"words": {"a": ["pass", "+fine"]}}
     made = sections(tmp_path / "some", components={"policy": {**policy, "learned": learned}})
-    assert made["steps"]["rows"] == [{"category": "a", "steps": ["pass", "fail"]}]
+    assert made["steps"]["rows"] == [{"category": "a", "steps": ["pass, +fine"]}]
+    assert "+ speaks for a good outcome" in made["steps"]["about"]
+    with RunReader(tmp_path / "some" / "run") as store:
+        assert "- Words that decide for a: pass, +fine\n" in markdown_of(store)
     none = sections(tmp_path / "none", components={"policy": policy})
     assert "steps" not in none
     assert none["model"]["about"].startswith("The policy takes the choice")

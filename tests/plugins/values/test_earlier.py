@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from orchestrion_values.bandit_model import BanditModel
 
-from orchestrion import UsageError
+from orchestrion import CheckpointError, UsageError
 from orchestrion.cli import main
 from orchestrion.runs import RunReader, train
 from tests.plugins.values.support import Notes
@@ -42,6 +43,21 @@ def test_fitted_q_learns_from_the_episodes_of_other_runs(earlier: Path, tmp_path
     with RunReader(earlier) as reader:
         made = sum(len(stored.episode.decisions) for stored in reader.episodes(source="train"))
     assert learned <= decisions - own <= made
+
+
+def test_episodes_count_though_the_policy_of_their_run_cannot_be_loaded(
+    earlier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a new version that knows the policy no more."""
+
+    def refused(*_: object) -> None:
+        raise CheckpointError("trained by an earlier version")
+
+    monkeypatch.setattr(BanditModel, "load", refused)
+    notes = Notes()
+    settings = {"use": "fitted-q", "episodes": 8, "trees": 0, "runs": [str(earlier)]}
+    train(config(settings), tmp_path / "later", notes)
+    assert re.search(r"learned from \d+ episodes", notes.told["runs"])
 
 
 def test_a_run_that_nothing_can_be_learned_from_is_an_error(earlier: Path, tmp_path: Path) -> None:

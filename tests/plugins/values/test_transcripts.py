@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import tracemalloc
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +46,7 @@ from orchestrion import (
     gather,
 )
 from orchestrion.config import from_data
-from orchestrion.runs import RunReader, train
+from orchestrion.runs import RunReader, as_data, train
 from tests.plugins.values.support import ROSTER, episode, names, policy, situation
 
 AGENTS = ("writer", "checker", "")
@@ -64,6 +66,17 @@ def test_a_long_reply_is_read_at_its_ends_and_a_failed_turn_not_at_all() -> None
     )
     cues = [Cue({"fail": 1.0}, 0.5), Cue({"pass": 0.5, "w0": -0.2}, 0.2)]
     assert signature("pass w0", cues) == "01"
+
+
+class Verdict(Enum):
+    PASS = "pass"
+
+
+def test_data_is_read_as_it_is_stored() -> None:
+    """Or words that were learned from other runs would not be those of replies in use."""
+    live = Turn(0, "checker", output=Output("", {"verdict": Verdict.PASS}))
+    stored = Turn(0, "checker", output=Output("", as_data({"verdict": Verdict.PASS})))
+    assert words_of(live) == words_of(stored) == "verdict_pass"
 
 
 def test_the_word_that_comes_again_and_explains_outcomes_is_a_cue() -> None:
@@ -221,6 +234,30 @@ def test_what_was_never_tried_is_uncertain_and_means_stay_within_what_was_seen()
     means = estimates.tables()
     assert means.bounds == (0.0, 1.0)
     assert 0.0 <= means.ends(STOP, 7.0, 1) <= 1.0
+
+
+def test_equal_outcomes_say_nothing_about_words() -> None:
+    """They deviate by what rounding adds, which is no evidence."""
+    luck = random.Random(1)
+    vocabulary = [f"w{i}" for i in range(30)]
+
+    def played(n: int) -> Played:
+        choices = [luck.randrange(2) for _ in range(luck.randrange(1, 4))]
+        replies = [" ".join(luck.sample(vocabulary, 8)) for _ in choices]
+        return Played(f"p{n % 20}", "", choices, replies, [0.0] * len(choices), STOP, 0.1)
+
+    assert Estimates([played(n) for n in range(300)], AGENTS).cues == {}
+
+
+def test_features_that_are_left_out_take_no_memory() -> None:
+    played = [Played(f"p{n}", "", [n % 2], ["x"], [0.0], STOP, float(n % 3)) for n in range(2500)]
+    again = [played[0]._replace(outcome=0.5)]
+    tracemalloc.start()
+    estimates = Estimates(played + again, AGENTS)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "repeat" not in estimates.variances
+    assert most < 20e6  # 2,500 numbers for each episode would be 50 MB
 
 
 def test_choices_that_cost_nothing_are_charged_a_little() -> None:

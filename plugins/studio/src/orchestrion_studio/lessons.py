@@ -298,8 +298,12 @@ def _plan(data: Mapping[str, Any]) -> Section | None:
     words = learned.get("words") if isinstance(learned, Mapping) else None
     if not isinstance(words, Mapping):
         return None
-    rows = [{"category": agent, "steps": kept} for agent, kept in words.items()]
-    about = "What the policy does next depends on whether an agent's last reply has these words."
+    # One step, as words have no order.
+    rows = [{"category": agent, "steps": [", ".join(kept)]} for agent, kept in words.items()]
+    about = (
+        "What the policy does next depends on whether an agent's reply has these words. Those with "
+        "+ or - are the heaviest of a score of many words: + speaks for a good outcome."
+    )
     return _section("steps", "Words that decide", about, rows) if rows else None
 
 

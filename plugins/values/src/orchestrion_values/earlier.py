@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 
 from orchestrion_encoders.interfaces import places_of
 
 from orchestrion import (
     Activation,
+    CheckpointError,
     Episode,
     Key,
     Problem,
@@ -83,17 +85,23 @@ async def of_run(
     Raises:
         UsageError: it is not a run, or has nothing to learn from.
     """
-    from orchestrion.runs import RunReader, open_run
+    from orchestrion.runs import RunReader, find_run, open_run
 
     episodes: list[Episode] = []
     lost: Counter[str] = Counter()
     try:
-        async with open_run(run) as other:
-            if other.directory is None:
+        async with AsyncExitStack() as stack:
+            try:
+                other = await stack.enter_async_context(open_run(run))
+                directory = other.directory
+            except CheckpointError:  # of another version; its episodes do not depend on it
+                directory = find_run(run)
+                other = await stack.enter_async_context(open_run(directory / "config.yaml"))
+            if directory is None:
                 raise UsageError("is a config; name a run")
             task = other.opened.runtimes["task"]
             hidden = problems_of(task)
-            with RunReader(other.directory) as reader:
+            with RunReader(directory) as reader:
                 for stored in reader.episodes(source=source):
                     try:
                         episodes.append(_recorded(stored.episode, task, hidden, policy))

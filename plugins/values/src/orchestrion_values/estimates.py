@@ -116,9 +116,7 @@ class Estimates:
                 paid[choice] += reward
         ended = [pair for pair in zip(played, paths, strict=True) if pair[0].end != LATE]
         y = np.array([episode.outcome for episode, _ in ended])
-        spread = float(y.std()) if len(y) else 0.0
-        # Equal outcomes deviate by what rounding adds.
-        self.spread = spread if spread > 1e-9 * (1 + max(map(abs, self.bounds))) else 1.0
+        self.spread = _spread(y) or 1.0
         # As in `fitted`: going on for nothing is not worth as much as ending.
         goes_on = ~np.isin(np.arange(k), [episode.end for episode in played])
         free = np.array([bool(name) for name in agents]) & (paid == 0) & goes_on
@@ -141,17 +139,18 @@ class Estimates:
             row["problem"] = [place]
             row["problem_last"] = [place * (len(self.agents) + 1) + last]
             row["repeat"] = [repeats[episode.problem, tuple(episode.choices)]]
-        self._seen: dict[str, Ints] = {}
+        self._seen: dict[str, Ints] = {
+            name: np.array(sorted({column for row in rows for column in row[name]}), np.int64)
+            for name in self._widths
+        }
+        for name in DISPENSABLE:
+            if sum(map(len, self._seen.values())) > COLUMNS and name in self._seen:
+                del self._seen[name], self._widths[name]
         designs = {}
-        for name in self._widths:
-            columns = sorted({column for row in rows for column in row[name]})
+        for name, columns in self._seen.items():
             designs[name] = np.zeros((len(rows), len(columns)))
             for design, row in zip(designs[name], rows, strict=True):
                 design[np.searchsorted(columns, row[name])] = 1.0
-            self._seen[name] = np.array(columns, np.int64)
-        for name in DISPENSABLE:
-            if sum(part.shape[1] for part in designs.values()) > COLUMNS and name in designs:
-                del designs[name], self._widths[name]
         self.variances = _likeliest(designs, y, variances)
         design = np.concatenate([np.ones((len(y), 1)), *designs.values()], axis=1)
         prior = [np.full(part.shape[1], self.variances[name]) for name, part in designs.items()]
@@ -305,17 +304,26 @@ def _path(
     return result
 
 
+def _spread(outcomes: Floats) -> float:
+    """Return the standard deviation; 0 for equal outcomes, which deviate by what rounding adds."""
+    spread = float(outcomes.std()) if len(outcomes) else 0.0
+    return spread if spread > 1e-9 * (1 + abs(outcomes).max(initial=0.0)) else 0.0
+
+
 def _cues(
     played: Sequence[Played], agents: Sequence[str]
 ) -> tuple[dict[str, list[Cue]], list[list[str]]]:
     """Return the cues of each agent's replies, and the signatures of all replies by episode."""
     expected = _expected(played)
+    equal = not _spread(np.array([episode.outcome for episode in played if episode.end != LATE]))
     rows: dict[str, list[tuple[str, str, float]]] = {}
     places: dict[str, list[tuple[int, int]]] = {}
     for e, episode in enumerate(played):
         for i, choice in enumerate(episode.choices):
             last = i == len(episode.choices) - 1 and episode.end != LATE
-            above = episode.outcome - expected[_pair(episode)] if last else np.nan
+            above = np.nan
+            if last:
+                above = 0.0 if equal else episode.outcome - expected[_pair(episode)]
             rows.setdefault(agents[choice], []).append((episode.replies[i], episode.problem, above))
             places.setdefault(agents[choice], []).append((e, i))
     cues = {}

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from orchestrion import Turn
+from orchestrion.runs import as_data
 from orchestrion_values.arrays import Floats, Ints, Mask
 
 WORD = re.compile(r"[^\W_]+")
@@ -79,6 +80,8 @@ def words_of(turn: Turn) -> str:
     if len(words) > 2 * ENDS:
         words = words[:ENDS] + words[-ENDS:]
     data = turn.output.data
+    if data is not None:
+        data = as_data(data)  # or a member of an enumeration would read as no stored run has it
     stated = [
         "_".join(WORD.findall(f"{key} {value}".lower()))[:LONG]
         for key, value in (data.items() if isinstance(data, Mapping) else ())
