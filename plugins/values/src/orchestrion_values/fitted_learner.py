@@ -190,7 +190,7 @@ class FittedLearner(ValueLearner):
 
     @serial()
     def _fitted(self, policy: ValuePolicy) -> FittedModel:
-        """Fit on all decisions; adopt the plan if it did better than the mean."""
+        """Fit on all decisions; adopt the plan if it did better than the mean, and was played."""
         assert self._data is not None
         s, seed = self.settings, self.key.child("fit", len(self._data)).integer()
         # Without anything to tell situations apart, plans decide: no time for trees.
@@ -206,6 +206,9 @@ class FittedLearner(ValueLearner):
         if compared and means[0] < means[1]:
             return model
         plan = TranscriptModel(estimates.tables(), estimates.cues, policy, self._most)
+        before = policy.model.plan if isinstance(policy.model, FittedModel) else None
+        if before is not None and not plan.proved(self._played):
+            plan = before
         return evolve(model, plan=plan)
 
     def _add(self, policy: ValuePolicy, experiences: Sequence[Experience[RecordedChoice]]) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from orchestrion_encoders.interfaces import places_of
 
-from orchestrion import Experience, Situation, Turn
+from orchestrion import Experience, Situation
 from orchestrion_values.arrays import Floats, Mask, under
 from orchestrion_values.policy import RecordedChoice, ValuePolicy
 from orchestrion_values.replies import Cue, Cues, signature, words_of
 from orchestrion_values.transcripts import DONE, LATE, Plan, Played, Tables, plan, set_of
 
+PLAYED = 3
+"""A plan is proved by so many episodes that went like it."""
 UNKNOWN = "\0"
 """Stands for categories that were not met in training."""
 
@@ -40,28 +42,55 @@ class TranscriptModel:
 
     def _score(self, situation: Situation) -> Floats:
         turns, k = situation.trajectory.turns, len(self._ending)
-        category = situation.problem.category
+        choices = [self._places.get((turn.agent, turn.option), k) for turn in turns]
+        last_two = [words_of(turn) for turn in turns[-2:]]
+        return self.after(situation.problem.category, choices, last_two)
+
+    def after(self, category: str, choices: Sequence[int], replies: Sequence[str]) -> Floats:
+        """Return the values of choices [k].
+
+        Args:
+            category: of the problem.
+            choices: so far; k for a turn of somebody else.
+            replies: at least to the last two of them, by `words_of`.
+        """
+        k = len(self._ending)
         category = category if category in self.tables.categories else UNKNOWN
         if category not in self._plans:
             self._plans[category] = plan(self.tables, category, self._ending, self.turns)
         best = self._plans[category]
-        choices = [self._places.get((turn.agent, turn.option), k) for turn in turns]
         called = set_of(self.tables.agents, [choice for choice in choices if choice < k])
-        heard = [self._place(*pair) for pair in zip(turns[-2:], choices[-2:], strict=True)]
+        heard = [self._place(*pair) for pair in zip(choices[-2:], replies[-2:], strict=True)]
         before, reply = [0, 0, *heard][-2:]
-        count = min(len(turns), self.turns - 1)
+        count = min(len(choices), self.turns - 1)
         result: Floats = best.ahead[count, called, reply].copy()
         for end in np.flatnonzero(self._ending).tolist():
             result[end] = self.tables.ends(end, best.pays[called, before, reply], count)
         return result
 
-    def _place(self, turn: Turn, choice: int) -> int:
+    def _place(self, choice: int, reply: str) -> int:
         """Return the place of a reply to a choice; that of the beginning for none of ours."""
         if choice == len(self._ending):
             return 0
-        cues = self.cues.get(self.tables.agents[choice], ())
-        pattern = signature(words_of(turn), cues)
+        pattern = signature(reply, self.cues.get(self.tables.agents[choice], ()))
         return self._heard.get((choice, pattern), self._heard[choice, ""])
+
+    def proved(self, played: Sequence[Played]) -> bool:
+        """Return whether episodes that went as planned did at least as well as all in the mean.
+
+        What a plan promises is a sum of many estimates, and can be far from anything that was
+        tried.
+        """
+        rewards = np.array([e.outcome + e.paid + sum(e.rewards) for e in played])
+        own = np.array([self._goes_like(episode) for episode in played])
+        return int(own.sum()) >= PLAYED and float(rewards[own].mean()) >= float(rewards.mean())
+
+    def _goes_like(self, episode: Played) -> bool:
+        choices = [*episode.choices, *([episode.end] if episode.end >= 0 else [])]
+        return all(
+            self.after(episode.category, choices[:i], episode.replies[:i]).argmax() == choice
+            for i, choice in enumerate(choices)
+        )
 
     def save(self) -> tuple[dict[str, Any], Any]:
         """Return arrays and plain data."""

@@ -21,6 +21,8 @@ from orchestrion_values.arrays import Floats, Ints, Mask
 WORD = re.compile(r"[^\W_]+")
 ENDS = 40
 """Of a longer reply, so many words at its beginning and at its end are read."""
+LARGEST = 10
+"""The largest whole number of a reply's data that is read; beyond it are counts and times."""
 LONG = 40
 """The characters of a word that are read."""
 FAILED = "_failed"
@@ -72,7 +74,7 @@ Cues = Mapping[str, Sequence[Cue]]
 def words_of(turn: Turn) -> str:
     """Return the words of a reply that are read, separated by spaces.
 
-    Each text, whole number, true and false of its `data` is one word: "verdict_pass".
+    Each text, true, false and number of points in its `data` is one word: "verdict_pass".
     """
     if turn.status != "completed":
         return FAILED
@@ -85,7 +87,7 @@ def words_of(turn: Turn) -> str:
     stated = [
         "_".join(WORD.findall(f"{key} {value}".lower()))[:LONG]
         for key, value in (data.items() if isinstance(data, Mapping) else ())
-        if isinstance(value, str | int)
+        if isinstance(value, str | bool) or (isinstance(value, int) and 0 <= value <= LARGEST)
     ]
     return " ".join(dict.fromkeys([*words, *filter(None, stated[:ENDS])]))
 
@@ -103,7 +105,7 @@ def telling(
 
     A cue is one word, or a score of all words if that explains the outcomes about as well. Words
     recur on several problems, so they are no answers. Of many words, and after a cue that is no
-    chance, only such count that explain more than the best of as many random ones would.
+    chance, only such count that explain more than a random one of as many.
 
     A score takes part in the signature of a reply as the other problems give it, or the replies
     from which it was fitted would look clearer than new ones.
@@ -132,7 +134,7 @@ def telling(
         gains = {word: between(has) - explained for word, has in words.items()}
         best = max(gains, key=lambda word: gains[word])
         gain, cue = gains[best], Cue({best: 1.0}, 0.5)
-        if scored is not None and between(scored[1]) > gain - MARGIN:
+        if scored is not None and between(scored[1]) > max(gain - MARGIN, least):
             cue, has = scored
             gain = between(has)
         else:
