@@ -60,7 +60,15 @@ def test_a_long_reply_is_read_at_its_ends_and_a_failed_turn_not_at_all() -> None
     read = words_of(Turn(0, "checker", output=Output(text))).split()
     assert (read[0], read[-1], len(read)) == ("pass", "approved", 80)
     assert words_of(Turn(0, "checker", output=Output("PASS"), status="failed")) == FAILED
-    data = {"Verdict": "Not yet", "sure": True, "points": 7, "share": 0.3, "list": [1], "": ""}
+    data = {
+        "Verdict": "Not yet",
+        "sure": True,
+        "points": 7,
+        "seconds": 12,
+        "share": 0.3,
+        "list": [1],
+        "": "",
+    }
     assert words_of(Turn(0, "checker", output=Output("", data))) == (
         "verdict_not_yet sure_true points_7"
     )
@@ -459,6 +467,40 @@ def test_plans_are_saved_with_the_policy() -> None:
     before = runtime.model.scores(shown, allowed)
     assert again.model.scores(shown, allowed).tolist() == before.tolist()
     assert names(again.decide(shown[:2], [Key(1)] * 2)) == ["c", "stop"]
+
+
+def test_a_plan_that_was_never_played_or_did_badly_is_not_proved() -> None:
+    runtime = policy()
+    places = {name: i for i, name in enumerate(runtime.names)}
+    a, c, stop = places["a"], places["c"], places["stop"]
+
+    def played(choices: list[int], outcome: float) -> Played:
+        return Played("p", "", choices, ["x"] * len(choices), [-0.1] * len(choices), stop, outcome)
+
+    good, bad = [played([c], 0.9)] * 4, [played([a], 0.2)] * 4
+    agents = ["" if choice is None else choice.agent for choice in runtime.choices]
+    model = TranscriptModel(Estimates(good + bad, agents).tables(), {}, runtime, 4)
+    assert model.after("", [], []).argmax() == c
+    assert model.proved(good + bad)
+    assert not model.proved(good[:2] + bad)  # too few went like it
+    assert not model.proved(bad)
+    assert not model.proved([played([c], 0.0)] * 4 + bad)  # it paid less than all
+
+
+@pytest.mark.parametrize("proved", [True, False])
+def test_the_plan_before_is_kept_until_another_is_proved(
+    monkeypatch: pytest.MonkeyPatch, proved: bool
+) -> None:
+    runtime = policy()
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work = learner()
+    at_work.absorb([episode(runtime, ["a", "stop"], 0.5)] * 10, session)
+    assert isinstance(runtime.model, FittedModel)
+    before = runtime.model.plan
+    monkeypatch.setattr(TranscriptModel, "proved", lambda *_: proved)
+    at_work.absorb([episode(runtime, ["c", "stop"], 0.9)] * 10, session)
+    assert isinstance(runtime.model, FittedModel)
+    assert (runtime.model.plan is before) is not proved
 
 
 def test_no_plan_calls_an_agent_when_it_is_too_late_to_stop() -> None:

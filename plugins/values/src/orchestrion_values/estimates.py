@@ -55,7 +55,7 @@ FLAT = 100.0
 NOISE = 1e-4
 """The least variance of the noise, as a share of that of the outcomes."""
 TRIES = 2.0
-"""How many replies the distribution counts for that others are drawn towards."""
+"""How many replies the distribution counts for that others are sampled towards."""
 COLUMNS = 600
 DISPENSABLE = (
     "repeat",
@@ -208,11 +208,11 @@ class Estimates:
 
     def tables(self, random: np.random.Generator | None = None) -> Tables:
         """Return the means, or a draw from the posterior, for an unknown problem."""
-        drawn = self._mean
+        sampled = self._mean
         if random is not None:
-            noise = random.standard_normal(len(drawn))
-            drawn = drawn + self._noise**0.5 * (self._root @ noise)
-        weights, at = {"constant": self.spread * drawn[:1]}, 1
+            noise = random.standard_normal(len(sampled))
+            sampled = sampled + self._noise**0.5 * (self._root @ noise)
+        weights, at = {"constant": self.spread * sampled[:1]}, 1
         for name, width in self._widths.items():
             # Features that were never met keep their prior.
             row = np.zeros(width)
@@ -220,7 +220,7 @@ class Estimates:
                 deviation = (self._noise * self.variances[name]) ** 0.5
                 row = deviation * random.standard_normal(width)
             count = len(self._seen[name])
-            row[self._seen[name]] = drawn[at : at + count]
+            row[self._seen[name]] = sampled[at : at + count]
             weights[name], at = self.spread * row, at + count
         for name in ("problem", "problem_last", "repeat"):
             weights.pop(name, None)
@@ -250,8 +250,8 @@ class Estimates:
         result = around(self._follows, of @ last)
         if random is not None:
             weight = (self._follows @ alike + TRIES) * result
-            drawn = random.standard_gamma(np.maximum(weight, 1e-3)) + 1e-9
-            result = drawn / (drawn @ alike)
+            sampled = random.standard_gamma(np.maximum(weight, 1e-3)) + 1e-9
+            result = sampled / (sampled @ alike)
         return result
 
 
@@ -340,7 +340,7 @@ def _cues(
 
 
 def _expected(played: Sequence[Played]) -> dict[tuple[int, ...], float]:
-    """Return the mean outcome of episodes by their last two choices, drawn towards that of all."""
+    """Return the mean outcome of episodes by their last two choices, sampled towards that of all."""
     ended = [episode for episode in played if episode.end != LATE]
     overall = sum(episode.outcome for episode in ended) / max(1, len(ended))
     outcomes: dict[tuple[int, ...], list[float]] = {}
