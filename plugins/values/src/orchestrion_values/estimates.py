@@ -55,7 +55,7 @@ FLAT = 100.0
 NOISE = 1e-4
 """The least variance of the noise, as a share of that of the outcomes."""
 TRIES = 2.0
-"""How many replies the distribution counts for that others are sampled towards."""
+"""How many replies the distribution counts for that others are pulled towards."""
 COLUMNS = 600
 DISPENSABLE = (
     "repeat",
@@ -340,7 +340,7 @@ def _cues(
 
 
 def _expected(played: Sequence[Played]) -> dict[tuple[int, ...], float]:
-    """Return the mean outcome of episodes by their last two choices, sampled towards that of all."""
+    """Return the mean outcome of episodes by their last two choices, pulled towards that of all."""
     ended = [episode for episode in played if episode.end != LATE]
     overall = sum(episode.outcome for episode in ended) / max(1, len(ended))
     outcomes: dict[tuple[int, ...], list[float]] = {}
