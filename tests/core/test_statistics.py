@@ -69,6 +69,9 @@ def test_a_share_of_all_or_none_has_a_width_and_the_report_says_how(reward: floa
     assert (found.reward.low, found.reward.high) == (reward, reward)
     end = "; exact where all or none are solved"
     assert end + ", each tried once (`evaluation.seeds`)" in report_lines(report, 200)[-1]
+    assert any(line.startswith("held-out split 'test': ") for line in report_lines(report))
+    trained = report_lines(compare("train", 1, {"learned": rows}, {}, Key(1)))
+    assert any(line.startswith("training split 'train': ") for line in trained)
     several = report_lines(compare("test", 4, {"learned": rows}, {}, Key(1)), 200)
     assert several[-1].endswith(end)
 

@@ -88,7 +88,7 @@ def report_html(report: Report) -> str:
         for team in report.contenders
     ]
     tries = f", {report.seeds} tries each" if report.seeds > 1 else ""
-    where = f"held-out split {report.split}: {report.problems} problems{tries}"
+    where = f"{report.judged_on}: {report.problems} problems{tries}"
     return (
         f"<p>{escaped(report.verdict.as_text(report))}</p>"
         f"{_table(head, rows)}"

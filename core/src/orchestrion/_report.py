@@ -104,6 +104,11 @@ class Report:
         return report_html(self)
 
     @property
+    def judged_on(self) -> str:
+        """Return the split in words; the training problems are not held out."""
+        return f"{'training' if self.split == 'train' else 'held-out'} split '{self.split}'"
+
+    @property
     def verdict(self) -> Verdict:
         """Return which of the others the first contender beats."""
         return Verdict.of(self.ahead)

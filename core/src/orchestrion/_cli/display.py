@@ -165,7 +165,7 @@ def report_lines(report: Report, width: int | None = None) -> list[str]:
     width = columns() if width is None else width
     tries = "" if report.seeds == 1 else f", {report.seeds} tries each"
     lines = [report.verdict.as_text(report)] if report.ahead else []
-    lines += [f"held-out split '{report.split}': {report.problems} problems{tries}", ""]
+    lines += [f"{report.judged_on}: {report.problems} problems{tries}", ""]
     lines += _results(report, width)
     first = report.contenders[0].name
     for name, ahead in report.ahead.items():

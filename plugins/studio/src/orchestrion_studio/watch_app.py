@@ -236,7 +236,7 @@ def _results(shown: dict[str, Any]) -> RenderableType:
             numbers = [math.nan if value is None else value for value in values]
             table.add_row(escape(_named(name)), figure(values[-1], 4), sparkline(numbers, 24))
         return table
-    table.title = f"held-out split {escape(_plain(report.split))}, {report.problems} problems"
+    table.title = f"{escape(_plain(report.judged_on))}, {report.problems} problems"
     for title in ("", "solved", "reward", f"{report.contenders[0].name} ahead by"):
         table.add_column(escape(_plain(title)))
     for team in report.contenders:
