@@ -487,9 +487,9 @@ def test_a_plan_that_was_never_played_or_did_badly_is_not_proved() -> None:
     assert not model.proved([played([c], 0.0)] * 4 + bad)  # it paid less than all
 
 
-@pytest.mark.parametrize("proved", [True, False])
+@pytest.mark.parametrize(("proved", "blocks"), [(True, False), (False, False), (False, True)])
 def test_the_plan_before_is_kept_until_another_is_proved(
-    monkeypatch: pytest.MonkeyPatch, proved: bool
+    monkeypatch: pytest.MonkeyPatch, proved: bool, blocks: bool
 ) -> None:
     runtime = policy()
     session: Any = SimpleNamespace(policy=runtime)
@@ -498,9 +498,12 @@ def test_the_plan_before_is_kept_until_another_is_proved(
     assert isinstance(runtime.model, FittedModel)
     before = runtime.model.plan
     monkeypatch.setattr(TranscriptModel, "proved", lambda *_: proved)
+    if blocks:
+        assert at_work._data is not None
+        at_work._data.allowed[0, 1] = False
     at_work.absorb([episode(runtime, ["c", "stop"], 0.9)] * 10, session)
     assert isinstance(runtime.model, FittedModel)
-    assert (runtime.model.plan is before) is not proved
+    assert (runtime.model.plan is before) == (not proved and not blocks)
 
 
 def test_no_plan_calls_an_agent_when_it_is_too_late_to_stop() -> None:

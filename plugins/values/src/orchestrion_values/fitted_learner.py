@@ -207,7 +207,9 @@ class FittedLearner(ValueLearner):
             return model
         plan = TranscriptModel(estimates.tables(), estimates.cues, policy, self._most)
         before = policy.model.plan if isinstance(policy.model, FittedModel) else None
-        if before is not None and not plan.proved(self._played):
+        # A plan knows no blocked choices: where there are any, no episode may go like it.
+        comparable = bool(self._data.allowed.all())
+        if before is not None and comparable and not plan.proved(self._played):
             plan = before
         return evolve(model, plan=plan)
 
